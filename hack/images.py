@@ -1,5 +1,5 @@
-"""Lists the images that an installation pulls, for a mirror: those of config/default, of every
-component and of the chart.
+"""Lists the images that a mirror needs: those of config/default, of every component and of the
+chart.
 
     python -m hack.images --image registry.example/vsphere-operators:v1
 """

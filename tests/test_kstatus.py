@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[1]
 
 @pytest.fixture(scope="module")
 def program() -> Path:
-    (program,) = build_module(ROOT / "testenv/kstatus", ROOT / ".testenv/bin")
+    (program,) = build_module(ROOT / "testenv/kstatus", ROOT / ".testenv/bin", build=False)
     return program
 
 

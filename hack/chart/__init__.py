@@ -95,8 +95,8 @@ def _build_account_value(key: str, description: str, example: str) -> Value:
 _VALUES = (
     _build_account_value(
         "server",
-        "Address of the vCenter for all namespaces. If set, the chart creates the Secret of "
-        "secrets.vc-creds; otherwise create it yourself.",
+        "Address of the vCenter for all namespaces. If set, the chart creates the Secret that "
+        "secrets.vc-creds names; otherwise create it yourself.",
         "vc2.example.com",
     ),
     _build_account_value("username", "User of this vCenter.", "ops@vsphere.local"),
@@ -123,14 +123,14 @@ _VALUES = (
     Value(
         "vmGroups.existingLimitsSecret",
         "",
-        "Secret with the limits as key limits.yaml, instead of vmGroups.limits.",
+        "Secret with the limits in the key limits.yaml, instead of vmGroups.limits.",
         STRING,
         "limits",
     ),
     Value(
         "vmGroups.allowedTemplates",
         [],
-        "Inventory paths of templates or folders; if set, VmGroups can use no others.",
+        "Inventory paths of templates or their folders. If set, VmGroups can use only these.",
         STRINGS,
         ["/DC0/vm/templates"],
     ),

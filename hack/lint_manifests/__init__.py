@@ -1,4 +1,4 @@
-"""Runs the linters of the field on the manifests, the chart, the Dockerfiles and the workflows.
+"""Runs linters on the manifests, the chart, the Dockerfiles and the workflows.
 
     python -m hack.lint_manifests
 

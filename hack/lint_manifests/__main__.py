@@ -18,7 +18,7 @@ _ROOT = Path(__file__).parents[2]
 _ALLOWED = Path(__file__).with_name("allowed.yaml")
 _OUTPUT = _ROOT / "dist/lint"
 _DOCKERFILES = ("Dockerfile", "tests/golden/greeter/Dockerfile")
-_YAML_FOLDERS = ("config", ".github", "local-dev-cluster", "mkdocs.yml")
+_YAML_PATHS = ("config", ".github", "local-dev-cluster", "mkdocs.yml")
 
 
 class Allowed(Struct, frozen=True, forbid_unknown_fields=True):
@@ -48,17 +48,17 @@ def collect_findings(allowed: AllowedFile) -> list[tools.Finding]:
     return [
         *tools.run_kubeconform(files, schemas, sorted(allowed.skipped_kinds)),
         *tools.run_kube_score(files),
-        *tools.run_yamllint([_ROOT / name for name in _YAML_FOLDERS]),
+        *tools.run_yamllint([_ROOT / name for name in _YAML_PATHS]),
         *tools.run_hadolint([_ROOT / name for name in _DOCKERFILES]),
         *tools.run_actionlint(workflows),
         *tools.run_zizmor(_ROOT / ".github"),
-        *tools.run_helm_lint(manifests),
+        *tools.run_helm_lint(),
     ]
 
 
 def main() -> int:
     allowed = msgspec.yaml.decode(_ALLOWED.read_bytes(), type=AllowedFile)
-    # Several files have the same object.
+    # A set, because several files contain the same object.
     findings = sorted(set(collect_findings(allowed)))
     used: Counter[Allowed] = Counter()
     new = []
@@ -74,7 +74,7 @@ def main() -> int:
     for entry in unused:
         print(
             f"{_ALLOWED.name} allows {entry.tool} {entry.rule} for {entry.subject}, "
-            "which is not found; remove the entry"
+            "but there is no such finding; remove the entry"
         )
     print(f"{len(new)} findings, and {used.total()} that {_ALLOWED.name} allows")
     return 1 if new or unused else 0

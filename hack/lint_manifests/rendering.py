@@ -16,13 +16,13 @@ BIN = _ROOT / ".testenv/bin"
 CHART = _ROOT / "charts/vsphere-operators"
 # Everything that the chart can add, so that the linters see all templates.
 _FULL_VALUES = Path(__file__).with_name("full-values.yaml")
-# A component that needs another one, which its page names.
+# By component: the components that it needs.
 _REQUIRED_COMPONENTS = {"cert-manager": ["webhooks"]}
 _NAMESPACE = "vsphere-operators-system"
 
 
 def render_all(folder: Path) -> list[Path]:
-    """One file for each way to install, and one for each sample and optional role."""
+    """Writes a file for each way to install, for each sample and for each optional role."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     files = [_write(folder, "default", _kustomize(_ROOT / "config/default"))]

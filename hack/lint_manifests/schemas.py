@@ -42,7 +42,7 @@ _SHARED: Json = {
 
 
 def write_schemas(folder: Path) -> None:
-    """Writes `kind-group-version.json` for every kind; kubeconform's group of core is "v1"."""
+    """Writes `kind-group-version.json` for every kind. kubeconform calls the core group "v1"."""
     folder.mkdir(parents=True, exist_ok=True)
     document = json.loads(gzip.decompress(_OPENAPI.read_bytes()))
     definitions = _SHARED | {
@@ -64,7 +64,7 @@ def _write(folder: Path, kind: str, group: str, version: str, schema: Json) -> N
 
 
 def _close(schema: Json) -> Json:
-    """The schema with references of JSON Schema, and without unknown fields."""
+    """The schema with references of JSON Schema, which forbids unknown fields."""
     closed: Json = {}
     for keyword, value in schema.items():
         match keyword:
@@ -105,6 +105,6 @@ def _references(value: object) -> list[str]:
     if not isinstance(value, dict):
         return []
     reference = value.get("$ref")
-    # JSONSchemaProps has a field of this name.
+    # Not text if it is a field: JSONSchemaProps has one with this name.
     own = [reference.removeprefix("#/$defs/")] if isinstance(reference, str) else []
     return own + [name for item in value.values() for name in _references(item)]

@@ -6,7 +6,7 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from .rendering import BIN, CHART
 
 _ROOT = Path(__file__).parents[2]
 _SCRIPTS = Path(sys.executable).parent
-_FILE_LINE = re.compile(r"(?P<path>[^:\s]+):(?P<line>\d+):?(?P<column>\d+)?:? (?P<rest>.*)")
+_YAMLLINT_LINE = re.compile(r"^(?P<path>[^:\s]+):(?P<line>\d+):\d+: (?P<message>.*)$", re.MULTILINE)
 
 
 @dataclass(frozen=True, order=True)
@@ -27,7 +27,7 @@ class Finding:
 
 
 def run_kubeconform(files: Sequence[Path], schemas: Path, skipped: Sequence[str]) -> list[Finding]:
-    """The fields of each object against the schema of its kind."""
+    """Checks the fields of each object by the schema of its kind."""
     template = "{{.ResourceKind}}-{{.Group}}-{{.ResourceAPIVersion}}.json"
     options = ("-output", "json", "-schema-location", f"{schemas}/{template}")
     output = _run(BIN / "kubeconform", *options, "-skip", ",".join(skipped), *files)
@@ -39,7 +39,7 @@ def run_kubeconform(files: Sequence[Path], schemas: Path, skipped: Sequence[str]
 
 
 def run_kube_score(files: Sequence[Path]) -> list[Finding]:
-    """Practices for workloads: probes, limits, security context, disruption budgets."""
+    """Checks probes, limits, security context and disruption budgets."""
     findings = []
     for path in files:
         output = _run(BIN / "kube-score", "score", "--output-format", "json", path)
@@ -59,9 +59,11 @@ def run_kube_score(files: Sequence[Path]) -> list[Finding]:
 def run_yamllint(paths: Sequence[Path]) -> list[Finding]:
     options = ("--format", "parsable", "--config-file", _ROOT / "hack/lint_manifests/yamllint.yaml")
     findings = []
-    for match in _match_lines(_run(_SCRIPTS / "yamllint", *options, *paths)):
-        rule = re.search(r"\((\S+)\)$", match["rest"])
-        findings.append(_at("yamllint", rule[1] if rule else "syntax", match))
+    for match in _YAMLLINT_LINE.finditer(_run(_SCRIPTS / "yamllint", *options, *paths)):
+        rule = re.search(r"\((\S+)\)$", match["message"])
+        message = f"line {match['line']}: {match['message']}"
+        name = rule[1] if rule else "syntax"
+        findings.append(Finding("yamllint", name, _relative(match["path"]), message))
     return findings
 
 
@@ -84,7 +86,7 @@ def run_actionlint(workflows: Sequence[Path]) -> list[Finding]:
 
 
 def run_zizmor(folder: Path) -> list[Finding]:
-    """Security of workflows, at its strictest level; without requests to GitHub."""
+    """Checks the security of workflows at the strictest level, without requests to GitHub."""
     options = ("--offline", "--persona", "auditor", "--format", "json", "--no-exit-codes")
     output = _run(_SCRIPTS / "zizmor", *options, folder)
     return [
@@ -98,23 +100,12 @@ def run_zizmor(folder: Path) -> list[Finding]:
     ]
 
 
-def run_helm_lint(_: Path) -> list[Finding]:
+def run_helm_lint() -> list[Finding]:
     output = _run(BIN / "helm", "lint", "--strict", CHART)
     return [
         Finding("helm", match[1].lower(), "chart", match[2])
         for match in re.finditer(r"^\[(ERROR|WARNING|INFO)\] (.*)$", output, re.MULTILINE)
     ]
-
-
-def _match_lines(output: str) -> Iterator[re.Match[str]]:
-    for line in output.splitlines():
-        if match := _FILE_LINE.fullmatch(line):
-            yield match
-
-
-def _at(tool: str, rule: str, match: re.Match[str]) -> Finding:
-    message = f"line {match['line']}: {match['rest']}"
-    return Finding(tool, rule, _relative(match["path"]), message)
 
 
 def _relative(path: str) -> str:

@@ -41,7 +41,7 @@ from .kinds.vmgroup.operation_reporter import OperationReporter
 from .kinds.vmgroup.ownership import OwnershipIndex
 from .kinds.vmgroup.reconciler import GroupReconciler
 from .kinds.vmgroup.replica_vms import groups_by_vm
-from .kinds.vmgroup.triggers import VmGroupTriggers, connect_triggers, notify_group
+from .kinds.vmgroup.triggers import VmGroupTriggers, notify_group
 from .kinds.vminfo import VMInfoController
 from .node_labels.cleanup import NodeLabelCleanup
 from .node_labels.controller import NodeLabelController
@@ -264,7 +264,7 @@ def _build_group_reconciler(
     vcenter.inventory.connect(ownership_index.on_vm_change, VirtualMachine)
     vcenter.vm_configs.changed.connect(ownership_index.on_vm_config_change)
     vcenter.inventory.connect_tasks(clone_tracker.on_task_change, CLONE_DESCRIPTION_ID)
-    connect_triggers(triggers, vcenter.inventory)
+    triggers.connect(vcenter.inventory)
     vcenter.vm_configs.changed.connect(triggers.on_vm_config_change)
     vcenter.task_limiter.task_ended.connect(executor.on_task_end)
     vcenter.task_limiter.slot_freed.connect(notify)

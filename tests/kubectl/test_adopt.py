@@ -146,10 +146,10 @@ async def test_a_manager_that_does_not_run_is_named_after_the_timeout(
     assert last_message not in str(caught.value)
 
 
-async def test_a_slow_manager_goes_on_after_the_timeout() -> None:
+async def test_a_slow_manager_continues_after_the_timeout() -> None:
     observed = {"observedRequest": hash_request(UUID), "vms": [CANDIDATE]}
     harness = Harness(adoption=observed, lastMessage="vCenter does not respond.")
-    with pytest.raises(AdoptionTimeout, match=r"vCenter does not respond\. The manager goes on"):
+    with pytest.raises(AdoptionTimeout, match=r"vCenter does not respond\. The manager continues"):
         await harness.run("--yes", "--timeout=0")
     assert harness.annotation == UUID
 

@@ -249,22 +249,22 @@ async def test_manager_emits_started_leading() -> None:
 
 
 class FakePresence(ProcessPresence):
-    """A process that is in a place, and may have ended."""
+    """A process in a scope of sockets, which may have ended."""
 
-    def __init__(self, identity: str, place: str, ended: set[str]) -> None:
-        super().__init__(identity, place="")
-        self._place, self._ended = place, ended
-        self.proof = self._proof_of(identity)
+    def __init__(self, identity: str, scope: str, ended: set[str]) -> None:
+        super().__init__(identity, scope="")
+        self._scope, self._ended = scope, ended
+        self.address = self._address_of(identity)
 
-    def has_ended(self, identity: str, proof: str) -> bool:
-        return proof == self._proof_of(identity) and identity in self._ended
+    def has_ended(self, identity: str, address: str) -> bool:
+        return address == self._address_of(identity) and identity in self._ended
 
 
 def make_present_candidate(
-    api: FakeApi, name: str, clock: Callable[[], float], place: str, ended: set[str]
+    api: FakeApi, name: str, clock: Callable[[], float], scope: str, ended: set[str]
 ) -> LeaderElector:
     candidate = make_candidate(api, name, clock)
-    candidate._presence = FakePresence(name, place, ended)
+    candidate._presence = FakePresence(name, scope, ended)
     return candidate
 
 
@@ -280,19 +280,19 @@ async def test_the_lease_of_a_process_that_has_ended_is_taken_at_once() -> None:
     assert await two.try_acquire_or_renew()
     assert await read_holder(api) == "pod_2"
     assert (await Client(api).get(Lease, LEASE_KEY)).spec.leaseTransitions == 1
-    # The proof is now that of the new holder.
+    # The address is now that of the new holder.
     assert not await elsewhere.try_acquire_or_renew()
     ended.add("pod_2")
     three = make_present_candidate(api, "pod_3", clock, "pod", ended)
     assert await three.try_acquire_or_renew()
 
 
-async def test_holder_without_proof_does_not_keep_that_of_its_predecessor() -> None:
+async def test_holder_without_address_does_not_keep_that_of_its_predecessor() -> None:
     """Two processes of one Pod have one identity, and only the first could bind its socket."""
     api, clock, ended = FakeApi(), FakeClock(), set[str]()
     first = make_present_candidate(api, "laptop", clock, "pod", ended)
     second = make_candidate(api, "laptop", clock)
-    second._presence = ProcessPresence("laptop", place="")
+    second._presence = ProcessPresence("laptop", scope="")
     other = make_present_candidate(api, "pod_1", clock, "pod", ended)
     assert await first.try_acquire_or_renew()
     assert not await second.try_acquire_or_renew()

@@ -12,15 +12,15 @@ import uuid
 
 import pytest
 
-from kubewright.process_presence import ProcessPresence, read_place
+from kubewright.process_presence import ProcessPresence, read_socket_scope
 
-pytestmark = pytest.mark.skipif(not read_place(), reason="needs abstract sockets and /proc")
+pytestmark = pytest.mark.skipif(not read_socket_scope(), reason="needs abstract sockets and /proc")
 
 HOLD = """
 import sys
 from kubewright.process_presence import ProcessPresence
 presence = ProcessPresence(sys.argv[1])
-print(presence.proof, flush=True)
+print(presence.address, flush=True)
 sys.stdin.read()
 """
 
@@ -43,16 +43,16 @@ def start_holder(identity: str, *prefix: str) -> tuple[subprocess.Popen[str], st
 
 def test_a_process_has_ended_only_after_it_was_killed() -> None:
     identity = make_identity()
-    process, proof = start_holder(identity)
+    process, address = start_holder(identity)
     observer = ProcessPresence(make_identity())
     try:
-        assert proof
-        assert not observer.has_ended(identity, proof)
+        assert address
+        assert not observer.has_ended(identity, address)
         process.send_signal(signal.SIGSTOP)
-        assert not observer.has_ended(identity, proof), "a stopped process may go on"
+        assert not observer.has_ended(identity, address), "a stopped process may go on"
         process.kill()
         process.wait(60)
-        assert observer.has_ended(identity, proof)
+        assert observer.has_ended(identity, address)
     finally:
         process.kill()
         process.communicate()
@@ -65,39 +65,39 @@ def test_nothing_is_proven_in_another_network_namespace() -> None:
     if unshare is None or subprocess.run([*own_namespace, "true"], capture_output=True).returncode:
         pytest.skip("this user cannot create a network namespace")
     identity = make_identity()
-    process, proof = start_holder(identity, *own_namespace)
+    process, address = start_holder(identity, *own_namespace)
     observer = ProcessPresence(make_identity())
     try:
-        place = read_place()
-        assert proof.startswith(place.split("/")[0]), "the same boot of the same machine"
-        assert place.endswith(f"/{socket.gethostname()}")
-        assert ProcessPresence(identity).proof, "the name is free here, while the process lives"
-        assert not observer.has_ended(identity, proof)
+        scope = read_socket_scope()
+        assert address.startswith(scope.split("/")[0]), "the same boot of the same machine"
+        assert scope.endswith(f"/{socket.gethostname()}")
+        assert ProcessPresence(identity).address, "the name is free here, while the process lives"
+        assert not observer.has_ended(identity, address)
     finally:
         process.kill()
         process.communicate()
-    assert not observer.has_ended(identity, proof), "unknown from here: the lease has to expire"
+    assert not observer.has_ended(identity, address), "unknown from here: the lease has to expire"
 
 
-def test_nothing_is_proven_in_another_place() -> None:
-    identity, place = make_identity(), read_place()
-    elsewhere = ProcessPresence(identity, place=f"{place}-of-another-pod")
+def test_nothing_is_proven_in_another_scope() -> None:
+    identity, scope = make_identity(), read_socket_scope()
+    elsewhere = ProcessPresence(identity, scope=f"{scope}-of-another-pod")
     observer = ProcessPresence(make_identity())
     assert elsewhere._descriptor is not None
     os.close(elsewhere._descriptor)
-    assert not observer.has_ended(identity, elsewhere.proof)
+    assert not observer.has_ended(identity, elsewhere.address)
     assert not observer.has_ended(identity, "")
-    assert not observer.has_ended("host_another-identity", f"{place}/0123")
+    assert not observer.has_ended("host_another-identity", f"{scope}/0123")
 
 
-def test_without_a_place_nothing_is_published() -> None:
-    presence = ProcessPresence(make_identity(), place="")
-    assert presence.proof == ""
+def test_without_a_scope_nothing_is_published() -> None:
+    presence = ProcessPresence(make_identity(), scope="")
+    assert presence.address == ""
     assert not presence.has_ended("host_other", "")
 
 
 def test_the_second_process_of_an_identity_publishes_nothing() -> None:
     identity = make_identity()
     first, second = ProcessPresence(identity), ProcessPresence(identity)
-    assert first.proof
-    assert second.proof == ""
+    assert first.address
+    assert second.address == ""

@@ -1,4 +1,4 @@
-"""`adopt NAME`: adopt VMs in the folder of a VmGroup, or undo that.
+"""`adopt NAME`: adopt VMs in the folder of a VmGroup, or undo their adoption.
 
 The manager decides which VMs can be adopted, and changes them: it has the credentials of vCenter
 and sees all groups. This command shows its decision, and requests with an annotation exactly the
@@ -38,7 +38,7 @@ class AdoptionRefused(KubewrightError):
 
 
 class AdoptionTimeout(KubewrightError):
-    """The manager has not adopted the VMs in time, and goes on."""
+    """The manager has not finished in time, and continues."""
 
 
 def add_adopt_parser(commands: Any, shared: argparse.ArgumentParser) -> None:
@@ -52,7 +52,9 @@ def add_adopt_parser(commands: Any, shared: argparse.ArgumentParser) -> None:
     command.add_argument("name", metavar="NAME", help="Name of the VmGroup.")
     command.add_argument("--yes", action="store_true", help="Adopt the VMs.")
     command.add_argument(
-        "--undo", action="store_true", help="Make adopted VMs what they were before."
+        "--undo",
+        action="store_true",
+        help="Undo the adoption: VMs get back their instanceUuid and owner.",
     )
     command.add_argument(
         "--timeout",
@@ -186,14 +188,14 @@ class AdoptCommand:
                 is_observed = status is not None and status.observedRequest == request_hash
                 # The last message is older than a request that the manager has not seen.
                 reason = (
-                    f"{group.status.lastMessage} The manager goes on"
+                    f"{group.status.lastMessage} The manager continues"
                     if is_observed
-                    else "The manager has not seen the request. Check that it runs: it then goes on"
+                    else "The manager has not seen the request. Check that it runs"
                 )
                 raise AdoptionTimeout(
                     f"VmGroup {self._key} is not {what} after {self._options.timeout:g} s. "
-                    f"{reason.lstrip()}: kubectl vsphere describe group {self._key.name} -n "
-                    f"{self._key.namespace}"
+                    f"{reason.lstrip()}. To see its progress, run: kubectl vsphere describe group "
+                    f"{self._key.name} -n {self._key.namespace}"
                 )
             await self._sleep(_POLL_SECONDS)
 
@@ -203,7 +205,7 @@ def _render_vms(vms: Sequence[AdoptionVmStatus], *, width: int, color: bool) -> 
         "VM": lambda vm: vm.name,
         "MOREF": lambda vm: vm.moRef,
         "VERDICT": lambda vm: Cell(vm.verdict, _VERDICT_STYLES.get(vm.verdict, "")),
-        "WHY, AND WHAT FOLLOWS": lambda vm: vm.message,
+        "MESSAGE": lambda vm: vm.message,
     }
     if not vms:
         return ""

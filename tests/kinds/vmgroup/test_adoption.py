@@ -17,9 +17,9 @@ from vsphere_operators.kinds.vmgroup.model import (
     DesiredState,
     GroupFolder,
     Quota,
-    Release,
     ReplicaRecord,
     ReplicaVm,
+    UndoAdoption,
 )
 from vsphere_operators.kinds.vmgroup.ownership import (
     FolderClaim,
@@ -400,5 +400,5 @@ def test_the_origin_that_an_older_crd_dropped_is_restored_and_can_be_undone() ->
     assert [record.adopted_from for record in restored.records] == [UUIDS[1], ""]
     assert restored.actions == ()
     assert plan(replace(desired, undo_adoption=True), observed, no_name).actions == (
-        Release(adopted),
+        UndoAdoption(adopted),
     )

@@ -14,7 +14,7 @@ from kubewright import Client
 from kubewright.testing.fake import FakeApi
 from vsphere_operators.kinds.vmgroup.api_reader import ApiReader
 from vsphere_operators.kinds.vmgroup.group_memory import GroupMemory
-from vsphere_operators.kinds.vmgroup.model import Adopt, Release
+from vsphere_operators.kinds.vmgroup.model import Adopt, UndoAdoption
 from vsphere_operators.kinds.vmgroup.owner_change import ChangeNotConfirmed, OwnerChange
 from vsphere_operators.kinds.vmgroup.ownership import (
     FolderClaim,
@@ -42,7 +42,7 @@ VM = VirtualMachine(
 )
 RECORD = make_record(0, name=NAME, instance_uuid=NEW_UUID, state="Cloning", adopted_from=OLD_UUID)
 ADOPT = Adopt(RECORD, VM)
-RELEASE = Release(make_vm(0, replica_name=NAME, ref="vm-7", adopted_from=OLD_UUID))
+UNDO = UndoAdoption(make_vm(0, replica_name=NAME, ref="vm-7", adopted_from=OLD_UUID))
 ADOPTED_MARK = OwnershipMark(
     group_id=GROUP_ID,
     replica_name=NAME,
@@ -109,7 +109,7 @@ class Harness:
             },
         }
 
-    def change(self, action: Adopt | Release) -> OwnerChange:
+    def change(self, action: Adopt | UndoAdoption) -> OwnerChange:
         path = VmGroup.definition.path(GROUP_ID.namespace, GROUP_ID.name)
         self.api.objects[path] = json.loads(json.dumps(self.stored))
         claim = FolderClaim(group_id=GROUP_ID, folder_key="f", created_at="")
@@ -204,7 +204,7 @@ async def test_a_deleted_group_is_remembered_as_the_previous_owner(harness: Harn
 async def test_undo_sends_what_was_before(harness: Harness) -> None:
     harness.stored["metadata"]["annotations"][ADOPT_ANNOTATION] = "undo"
     harness.calls.vm = CurrentVm(NEW_UUID, "", VmConfig(mark_to_extra_config(ADOPTED_MARK)))
-    change = harness.change(RELEASE)
+    change = harness.change(UNDO)
     await change.send(await change.check())
     ((_, uuid, extra_config, _),) = harness.calls.sent
     assert uuid == OLD_UUID
@@ -226,7 +226,7 @@ async def test_only_an_adopted_vm_is_given_back_on_request(
     uuid = instance_uuid_of(mark.group_id.uid, NAME)
     harness.calls.vm = CurrentVm(uuid, "", VmConfig(mark_to_extra_config(mark)))
     with pytest.raises(ChangeNotConfirmed):
-        await harness.change(RELEASE).check()
+        await harness.change(UNDO).check()
 
 
 @pytest.mark.parametrize("error", [Unreachable("no response"), asyncio.CancelledError()])

@@ -25,11 +25,11 @@ from vsphere_operators.kinds.vmgroup.model import (
     Plan,
     PowerOff,
     PowerOn,
-    Release,
     RemoveFinalizer,
     ReplicaVm,
     Resize,
     Rollout,
+    UndoAdoption,
 )
 from vsphere_operators.kinds.vmgroup.ownership import instance_uuid_of
 from vsphere_operators.kinds.vmgroup.plan import plan
@@ -737,10 +737,10 @@ def check_actions(new_plan: Plan, observed: ObservedState, desired: DesiredState
             assert not action.record.terminating
             assert observed.clone_states[action.record.name] is CloneState.ADOPTING
             assert not desired.undo_adoption
-        if isinstance(action, Release):
+        if isinstance(action, UndoAdoption):
             assert desired.undo_adoption
             assert action.vm.adopted_from
-        if isinstance(action, PowerOn | PowerOff | Resize | Destroy | Release):
+        if isinstance(action, PowerOn | PowerOff | Resize | Destroy | UndoAdoption):
             assert action.vm in observed.vms
             assert not action.vm.busy
 

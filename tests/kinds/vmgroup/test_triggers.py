@@ -12,7 +12,6 @@ from support.inventory_builder import enter_update, make_inventory
 from vsphere_operators.kinds.vmgroup.triggers import (
     PROGRESS_INTERVAL_SECONDS,
     VmGroupTriggers,
-    connect_triggers,
 )
 from vsphere_operators.vsphere.inventory import Inventory
 from vsphere_operators.vsphere.updates import ObjectUpdate, Ref, Value
@@ -43,7 +42,7 @@ class TriggerHarness:
             executor=cast("Any", SimpleNamespace(pending_tasks=self.pending_tasks)),
         )
         self.inventory.apply([enter_update("VirtualMachine", "vm-8", "web-1", "group-v2")])
-        connect_triggers(self.triggers, self.inventory)
+        self.triggers.connect(self.inventory)
 
     def modify(self, type: str, ref: str, **values: Value) -> set[str]:
         """The keys that a change of properties publishes."""

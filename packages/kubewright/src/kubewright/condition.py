@@ -10,10 +10,11 @@ import msgspec
 from msgspec import Meta, Struct
 
 READY_CONDITION = "Ready"
-# Flux, Argo CD and `kubectl wait` by kstatus: no progress until a user or an administrator acts.
+# By this condition kstatus, and so Flux, reports a failure: the object makes no progress until a
+# user or an administrator acts.
 STALLED_CONDITION = "Stalled"
 # The default in CRDs. Without it, an object that no manager has seen has no observedGeneration, and
-# kstatus, so Flux and Argo CD, report it as Current. In memory it is None.
+# kstatus reports it as Current. In memory it is None.
 UNOBSERVED_GENERATION = -1
 ConditionStatus = Literal["True", "False", "Unknown"]
 

@@ -36,7 +36,7 @@ class Consequence:
     rate_limited: bool = False
     terminal: bool = False
     stalled: bool = False
-    """Whether the object needs an action of a user: the condition Stalled."""
+    """Whether the condition Stalled is set: a user has to act before the object makes progress."""
     clear_status: bool = False
     unexpected: bool = False
     warning_event: bool = True

@@ -280,8 +280,8 @@ class Retry(KubewrightError):
     """Raise it in a reconcile for a temporary failure: Ready is False.
 
     The object is retried in `requeue_after_seconds`, or with back-off if that is None. Normal
-    progress is not a failure: return `Waiting` for it. With `stalled` a retry is not expected to
-    succeed before a user acts: the condition Stalled is True, and GitOps tools report a failure.
+    progress is not a failure: return `Waiting` for it. Pass `stalled=True` if no retry is expected
+    to succeed before a user acts: the condition Stalled is True, and GitOps tools report a failure.
     """
 
     def __init__(
@@ -302,7 +302,7 @@ class Terminal(KubewrightError):
 
     The status is reset to its defaults, so that no outdated number stays next to Ready=False.
     With `keep_status` the status that the reconcile has set is written, not cleared. The condition
-    Stalled is True, except with `stalled=False`: for an input that returns without a user's action.
+    Stalled is True; pass `stalled=False` if the input recovers without an action of a user.
     """
 
     def __init__(

@@ -44,7 +44,7 @@ LEASE_DURATION_SECONDS = 15.0
 RENEW_DEADLINE_SECONDS = 10.0
 _RETRY_PERIOD_SECONDS = 2.0
 _STANDBY_POLL_SECONDS = 1.0
-# What the holder publishes, so that its end can be proven: see process_presence.py.
+# The address of the holder's socket, by which its end can be proven: see process_presence.py.
 _PRESENCE_ANNOTATION = "kubewright/holder-presence"
 
 
@@ -70,7 +70,8 @@ class LeaderElector:
         """Without a `presence`, it is established with the first try to take the lease."""
         self._client, self.key, self._identity = client, key, identity
         self._presence = presence
-        # Whether the lease can be this process's own.
+        # Whether this process has sent a write of the Lease that was not rejected. The identity
+        # alone proves nothing: another process may have the same.
         self._may_have_written = False
         self.guard, self._metrics, self._clock = guard, metrics, guard.clock
         self._log = log.bind(lease=str(key))
@@ -172,8 +173,8 @@ class LeaderElector:
 
     def _has_holder_ended(self, lease: Lease) -> bool:
         holder = lease.spec.holderIdentity
-        proof = lease.metadata.annotations.get(_PRESENCE_ANNOTATION, "")
-        if self._presence is None or not self._presence.has_ended(holder, proof):
+        address = lease.metadata.annotations.get(_PRESENCE_ANNOTATION, "")
+        if self._presence is None or not self._presence.has_ended(holder, address):
             return False
         self._log.info("the process that holds the leader lease has ended", holder=holder)
         return True
@@ -195,7 +196,7 @@ class LeaderElector:
         metadata = ObjectMeta(
             name=self.key.name,
             namespace=self.key.namespace,
-            annotations={_PRESENCE_ANNOTATION: self._proof} if self._proof else {},
+            annotations={_PRESENCE_ANNOTATION: self._address} if self._address else {},
         )
         lease = Lease(metadata=metadata, spec=LeaseSpec(**self._build_spec(renewing=False)))
         may_have_written, self._may_have_written = self._may_have_written, True
@@ -212,7 +213,7 @@ class LeaderElector:
         spec = self._build_spec(renewing=renewing)
         if not renewing:
             spec["leaseTransitions"] = self._observed_lease.spec.leaseTransitions + 1
-        # Before the write: it may be stored without a response.
+        # Set before the write, which may be stored without a response.
         may_have_written, self._may_have_written = self._may_have_written, True
         try:
             self.observe(await self._patch_lease(spec))
@@ -222,8 +223,8 @@ class LeaderElector:
         return True
 
     @property
-    def _proof(self) -> str:
-        return self._presence.proof if self._presence is not None else ""
+    def _address(self) -> str:
+        return self._presence.address if self._presence is not None else ""
 
     def _build_spec(self, *, renewing: bool) -> dict[str, Any]:
         now = _micro_time_now()
@@ -240,7 +241,7 @@ class LeaderElector:
             "resourceVersion": self._observed_lease.metadata.resourceVersion,
             # None removes it: the proof of an earlier holder with the same identity would prove
             # that this process has ended.
-            "annotations": {_PRESENCE_ANNOTATION: self._proof or None},
+            "annotations": {_PRESENCE_ANNOTATION: self._address or None},
         }
         return await self._client.patch(Lease, self.key, {"metadata": metadata, "spec": spec})
 

@@ -234,24 +234,25 @@ def _with_outcome(
     stalled: bool,
     keep_foreign_stalled: bool = False,
 ) -> list[Condition]:
-    """The list with the outcome, and with Stalled exactly if the object needs an action.
+    """The conditions with the outcome, and with Stalled if the object needs an action.
 
-    Stalled is absent otherwise, as kstatus recommends. One that differs from the stored Ready may
+    Otherwise Stalled is removed, as kstatus recommends. One that differs from the stored Ready may
     have another writer. It may also be left over: a version that does not know Stalled has changed
     Ready. So it is removed, but not again if it comes back.
     """
-    ready, old = (find_condition(conditions, type) for type in (READY_CONDITION, STALLED_CONDITION))
+    old_ready = find_condition(conditions, READY_CONDITION)
+    old_stalled = find_condition(conditions, STALLED_CONDITION)
     conditions = with_condition(conditions, outcome, now)
     if outcome.type != READY_CONDITION:
         return conditions
     if stalled:
         stalled_condition = replace(outcome, type=STALLED_CONDITION, status="True")
         return with_condition(conditions, stalled_condition, now)
-    if old is None or ready is None:
+    if old_stalled is None or old_ready is None:
         return conditions
-    is_own = (old.reason, old.message) == (ready.reason, ready.message)
+    is_own = (old_stalled.reason, old_stalled.message) == (old_ready.reason, old_ready.message)
     # The engine has set observedGeneration in every Stalled that it wrote.
-    is_leftover = old.observedGeneration > 0 and not keep_foreign_stalled
+    is_leftover = old_stalled.observedGeneration > 0 and not keep_foreign_stalled
     if is_own or is_leftover:
         return [condition for condition in conditions if condition.type != STALLED_CONDITION]
     return conditions

@@ -203,7 +203,8 @@ def test_version_of_kubernetes_that_is_not_pinned_is_rejected(environ: dict[str,
     with pytest.raises(ConfigError) as caught:
         assets.find_binaries(["kubectl"], environ)
     assert str(caught.value) == (
-        f'Kubernetes "1.31" cannot be tested on; must be {OLDEST_KUBERNETES} or {NEWEST_KUBERNETES}'
+        f'KUBEWRIGHT_KUBERNETES: Invalid value: "1.31": must be {OLDEST_KUBERNETES} or '
+        f"{NEWEST_KUBERNETES}"
     )
 
 

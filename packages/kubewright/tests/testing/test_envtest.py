@@ -28,7 +28,7 @@ from kubewright.testing.envtest import (
     ARCHIVED_BINARIES,
     INDEX_VARIABLE,
     DownloadFailed,
-    Limits,
+    Timeouts,
     download_binaries,
 )
 from kubewright.testing.progress import Progress
@@ -38,9 +38,9 @@ ARCHITECTURE = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), p
 PLATFORM = f"{platform.system().lower()}-{ARCHITECTURE}"
 VERSION = f"v{NEWEST_KUBERNETES}.2"
 NAME = f"envtest-{VERSION}-{PLATFORM}.tar.gz"
-# Far more than the limits, for a busy machine, and far less than the downloads would take.
+# Far more than the timeouts, for a busy machine, and far less than the downloads would take.
 SECONDS = 30
-FAST = Limits(answer=1.0, stall=1.0, total=5.0, trial=0.5)
+FAST = Timeouts(answer=1.0, stall=1.0, total=5.0, trial=0.5)
 # A build that would follow a failed download ends at once.
 FAKE_GO = '#!/bin/sh\necho "$1" >> "$CALLS"\n[ "$1" = env ] && echo go1.99 || exit 1\n'
 
@@ -158,19 +158,19 @@ def environ(server: ArchiveServer, no_installed_package: None, tmp_path: Path) -
 
 @pytest.fixture
 def download(environ: dict[str, str], tmp_path: Path) -> Callable[..., Path]:
-    def run(limits: Limits | None = None) -> Path:
+    def run(timeouts: Timeouts | None = None) -> Path:
         folder = tmp_path / "folder"
         folder.mkdir()
         progress = Progress(io.StringIO())
-        download_binaries(NEWEST_KUBERNETES, folder, environ, progress, limits)
+        download_binaries(NEWEST_KUBERNETES, folder, environ, progress, timeouts)
         return folder
 
     return run
 
 
-def failure_of(download: Callable[..., Path], limits: Limits | None = None) -> str:
+def failure_of(download: Callable[..., Path], timeouts: Timeouts | None = None) -> str:
     with pytest.raises(DownloadFailed) as caught:
-        download(limits)
+        download(timeouts)
     return str(caught.value)
 
 
@@ -433,8 +433,8 @@ def test_failed_download_is_reported_and_a_build_follows(
     with pytest.raises(Exception, match="reading the sources of etcd, kube-apiserver, kubectl"):
         find(environ, output)
     _, first, second, *_ = output.getvalue().splitlines()
-    assert first.startswith(f"no download of Kubernetes {NEWEST_KUBERNETES}: {server.url}/{NAME} ")
-    assert second == "building it instead, which takes minutes, once"
+    assert first.startswith(f"cannot download Kubernetes {NEWEST_KUBERNETES}: {server.url}/{NAME} ")
+    assert second == "building it instead, which takes minutes once"
     # Nothing of the download is left.
     (cache,) = (tmp_path / "cache/kubewright").glob("*/lock")
     assert [path.name for path in cache.parent.iterdir()] == ["lock"]

@@ -1,4 +1,4 @@
-"""Plans the adoption of VMs by a group: what a user requested, and what may be done of it.
+"""Plans the adoption of VMs by a group: what a user requested, and what of it is possible.
 
 What is a request?  The annotation ADOPT_ANNOTATION of the group. It lists the instanceUuids of the
     VMs that the user has seen and confirmed, so no other VM is adopted. After the adoption a VM has
@@ -46,9 +46,9 @@ _MAX_NAMES_IN_MESSAGE = 3
 class AdoptionPlan(Struct, frozen=True, kw_only=True):
     # Records to store before the first VM is marked.
     requested: tuple[ReplicaRecord, ...] = ()
-    # Of records with a VM that does not have the mark yet.
+    # By the name of a record with a VM that does not have the mark yet.
     clone_states: Mapping[str, CloneState] = {}
-    # By record with such a VM: the VM, None if it cannot be adopted any more.
+    # By the same names: the VM, None if it cannot be adopted any more.
     vms_to_adopt: Mapping[str, VirtualMachine | None] = {}
     blocker: CloneBlocked | None = None
     # None if there is nothing to report.
@@ -101,18 +101,12 @@ class AdoptionPlanner:
             if candidate.verdict == "Adoptable"
         }
         undecided = {c.instance_uuid for c in candidates if c.verdict == "Waiting"}
-        own_names = {vm.replica_name for vm in vms}
         clone_states, vms_to_adopt = dict[str, CloneState](), dict[str, VirtualMachine | None]()
-        for record in group.records:
-            uuid = record.adopted_from
-            # Also if it was marked before: vCenter may have been restored from a backup.
-            vm = next(iter(self._inventory.by_instance_uuid(uuid)), None) if uuid else None
-            if vm is None or record.name in own_names:
-                continue
-            vms_to_adopt[record.name] = vms_by_uuid.get(uuid)
+        for record, vm in self._find_unmarked(group, vms):
+            vms_to_adopt[record.name] = vms_by_uuid.get(record.adopted_from)
             if is_change_pending(vm):
                 clone_states[record.name] = CloneState.RUNNING
-            elif folder is None or uuid in undecided:
+            elif folder is None or record.adopted_from in undecided:
                 clone_states[record.name] = CloneState.UNKNOWN
             else:
                 clone_states[record.name] = CloneState.ADOPTING
@@ -127,6 +121,19 @@ class AdoptionPlanner:
             status=_build_status(group, desired, candidates, vms, rejection),
         )
 
+    def _find_unmarked(
+        self, group: GroupInput, vms: Sequence[ReplicaVm]
+    ) -> Iterator[tuple[ReplicaRecord, VirtualMachine]]:
+        """The records of VMs to adopt that do not have the mark, each with its VM.
+
+        A VM can lose its mark again: vCenter may have been restored from a backup.
+        """
+        own_names = {vm.replica_name for vm in vms}
+        for record in group.records:
+            if record.adopted_from and record.name not in own_names:
+                for vm in list(self._inventory.by_instance_uuid(record.adopted_from))[:1]:
+                    yield record, vm
+
 
 def _choose(
     group: GroupInput,
@@ -134,7 +141,7 @@ def _choose(
     candidates: Sequence[Candidate],
     vms: Sequence[ReplicaVm],
 ) -> tuple[list[Candidate], str]:
-    """The VMs that are requested and not yet recorded, all or none; and why none."""
+    """The requested VMs that have no record yet, all or none; and the reason if none."""
     request = group.adoption_request
     if request is None or not request.instance_uuids:
         return [], ""
@@ -149,8 +156,8 @@ def _choose(
             return [], f'VM "{candidate.vm.name}" cannot be adopted. {candidate.message}'
         chosen.append(candidate)
         if uuid not in group.reported_uuids:
-            # Only what a user could see. This also proves that the CRD has the fields: if the API
-            # server dropped `adoptedFrom`, the record would lead to a clone.
+            # A user has not seen it yet. The check also makes sure that the CRD has the fields: if
+            # the API server dropped `adoptedFrom`, the record would lead to a clone.
             return [], _NOT_REPORTED_YET
     chosen.sort(key=_creation_order)
     rejection = _find_rejection(group, desired, chosen, vms) if chosen else ""
@@ -196,7 +203,7 @@ def _count_active(group: GroupInput, vms: Sequence[ReplicaVm]) -> int:
 
 
 def _creation_order(candidate: Candidate) -> tuple[int, int, str]:
-    """The order in a mark; otherwise vCenter counts its references up."""
+    """By the number in the mark; without one by the MoRef, because vCenter counts MoRefs up."""
     mark, ref = candidate.previous_mark, candidate.vm.ref
     return mark.sequence_number if mark else 0, len(ref), ref
 
@@ -223,7 +230,7 @@ def _build_records(
             template="",
             # What the original operator cloned is unknown, so it counts as current.
             fingerprint=mark.fingerprint if mark else desired.fingerprint,
-            # Its clone may not have ended: the original operator may have sent it.
+            # The original operator may have sent its clone, and the clone may not have ended.
             state="Cloning",
             cpus=candidate.size.cpus,
             memory_mb=candidate.size.memory_mb,
@@ -239,39 +246,42 @@ def _find_blocker(
     requested: Sequence[ReplicaRecord],
     vms: Sequence[ReplicaVm],
 ) -> CloneBlocked | None:
-    chosen = {record.adopted_from for record in requested}
-    recorded = {record.adopted_from for record in group.records}
-    names = [
-        candidate.vm.name
-        for candidate in candidates
-        if candidate.may_be_own and candidate.instance_uuid not in chosen | recorded
-    ]
-    is_affected = (
-        not (group.records or vms)
-        or group.adoption_request is not None
-        or any(record.adopted_from for record in group.records)
-        or any(vm.adopted_from for vm in vms)
-    )
     if _count_active(group, vms) + len(requested) >= desired.replicas:
         return None
+    recorded = {record.adopted_from for record in (*group.records, *requested)}
+    names = sorted(
+        candidate.vm.name
+        for candidate in candidates
+        if candidate.may_be_own and candidate.instance_uuid not in recorded
+    )
     request, group_id = group.adoption_request, group.group_id
-    if folder is None or not names or not is_affected:
-        if request is None or not request.undo:
-            return None
+    if folder is not None and names and _waits_for_decision(group, vms):
+        shown = ", ".join(names[:_MAX_NAMES_IN_MESSAGE])
+        more = ", ..." if len(names) > _MAX_NAMES_IN_MESSAGE else ""
+        return CloneBlocked(
+            Reason.VMS_NOT_ADOPTED,
+            f"{len(names)} VM{'' if len(names) == 1 else 's'} without a mark of this group in "
+            f"{folder.path} may belong to it ({shown}{more}), so it creates no VM. To adopt them, "
+            f"run: {format_adopt_command(group_id)}. To have new VMs instead, move these to "
+            "another folder in vCenter.",
+        )
+    if request is not None and request.undo:
         return CloneBlocked(
             Reason.VMS_NOT_ADOPTED,
             f'The annotation {ADOPT_ANNOTATION} is "{UNDO_ADOPTION}", so the group creates no VM. '
             f"To create VMs again, run: kubectl annotate vmgroup {group_id.name} -n "
             f"{group_id.namespace} {ADOPT_ANNOTATION}-",
         )
-    shown = ", ".join(sorted(names)[:_MAX_NAMES_IN_MESSAGE])
-    more = ", ..." if len(names) > _MAX_NAMES_IN_MESSAGE else ""
-    return CloneBlocked(
-        Reason.VMS_NOT_ADOPTED,
-        f"{len(names)} VM{'' if len(names) == 1 else 's'} in {folder.path} may belong to this "
-        f"group, but without its mark ({shown}{more}), so it creates no VM. To adopt them, run: "
-        f"{format_adopt_command(group_id)}. To have new VMs instead, move these to another "
-        "folder in vCenter.",
+    return None
+
+
+def _waits_for_decision(group: GroupInput, vms: Sequence[ReplicaVm]) -> bool:
+    """Whether VMs that the group could adopt keep it from creating others."""
+    return (
+        not (group.records or vms)
+        or group.adoption_request is not None
+        or any(record.adopted_from for record in group.records)
+        or any(vm.adopted_from for vm in vms)
     )
 
 
@@ -286,7 +296,7 @@ def _build_status(
     recorded = {record.adopted_from for record in group.records}
     candidates = [c for c in candidates if c.instance_uuid not in recorded]
     if request is None:
-        # What would be refused if all were requested.
+        # Why the manager would reject a request for all of them.
         adoptable = [c for c in candidates if c.verdict == "Adoptable"]
         rejection = _find_rejection(group, desired, adoptable, vms) if adoptable else ""
     if request is None and not any(candidate.may_be_own for candidate in candidates):

@@ -1,8 +1,8 @@
 """Which VMs in the folder of a group the group may adopt.
 
-Which can be adopted?  Those that the original operator created for the group: without a mark, in
-    the group's folder, with the name of a replica. And those of a deleted group of the same
-    cluster, namespace and name: this group has that name now, so the other one cannot exist.
+Adoptable are the VMs that the original operator created for the group: without a mark, in the
+group's folder, with the name of a replica. And those of a deleted group of the same cluster,
+namespace and name: this group has that name now, so the other one cannot exist.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from .ownership import (
 from .step import GroupInput
 
 # Adoptable: the group may adopt it. Waiting: it cannot be decided yet. Refused: it may not, and a
-# user may have expected it. Foreign: it has nothing to do with the group.
+# user may have expected it. Foreign: it does not belong to the group.
 Verdict = Literal["Adoptable", "Waiting", "Refused", "Foreign"]
 
 
 class Candidate(Struct, frozen=True, kw_only=True):
-    """A VM in the folder of a group that does not have the group's mark, and what may be done."""
+    """A VM in the folder of a group without the group's mark, and whether it can be adopted."""
 
     vm: VirtualMachine
     verdict: Verdict
@@ -83,21 +83,11 @@ def judge_vm(
             return answer("Refused", "Its vsphere-operators.* keys in extraConfig are incomplete.")
         if vm.instance_uuid.lower() == instance_uuid_of(group_id.uid, vm.name):
             return answer("Refused", "Its vsphere-operators.* keys in extraConfig were removed.")
-        origin = "It has no owner, and the name and the folder of a VM of this group."
+        origin = "It has no owner, and its name and folder are those of a VM of this group."
     else:
-        owner = mark.group_id
-        if not is_made_for_vm(mark, vm.instance_uuid):
-            return answer("Foreign", f"It is a copy of a replica of {owner}.")
-        if (owner.namespace, owner.name) != (group_id.namespace, group_id.name):
-            return answer("Refused", f"It belongs to {owner}.")
-        if owner.cluster_id != group_id.cluster_id:
-            return answer(
-                "Refused",
-                f"It belongs to {owner}. If this cluster replaces that one, start the manager "
-                f"with -cluster-id={owner.cluster_id}.",
-                may_be_own=True,
-            )
-        origin = f"It belonged to a deleted VmGroup of this name (uid {owner.uid})."
+        if (rejected := _check_owner(vm, mark, group_id)) is not None:
+            return rejected
+        origin = f"It belonged to a deleted VmGroup of this name (uid {mark.group_id.uid})."
     if sharing_group is not None:
         return answer(
             "Refused",
@@ -117,6 +107,24 @@ def judge_vm(
     )
 
 
+def _check_owner(vm: VirtualMachine, mark: OwnershipMark, group_id: GroupId) -> Candidate | None:
+    """The answer for a VM with a mark; None if its owner is a deleted group of the same name."""
+    owner = mark.group_id
+    if not is_made_for_vm(mark, vm.instance_uuid):
+        return Candidate(vm=vm, verdict="Foreign", message=f"It is a copy of a replica of {owner}.")
+    if (owner.namespace, owner.name) != (group_id.namespace, group_id.name):
+        return Candidate(vm=vm, verdict="Refused", message=f"It belongs to {owner}.")
+    if owner.cluster_id != group_id.cluster_id:
+        return Candidate(
+            vm=vm,
+            verdict="Refused",
+            message=f"It belongs to {owner}. If this cluster replaces that one, start the manager "
+            f"with -cluster-id={owner.cluster_id}.",
+            may_be_own=True,
+        )
+    return None
+
+
 def find_candidates(
     group: GroupInput,
     folder: GroupFolder,
@@ -131,7 +139,7 @@ def find_candidates(
         if (
             not isinstance(child, VirtualMachine)
             or child.ref in own_refs
-            # A replica of which the mark is not read yet.
+            # A replica with a mark that has not been read yet.
             or (child.instance_uuid.lower() in own_uuids and child.ref not in vm_configs.values)
         ):
             continue

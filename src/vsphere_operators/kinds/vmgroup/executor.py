@@ -61,7 +61,7 @@ from .model import (
     Destroy,
     DestroyFolder,
     OperationFailure,
-    Release,
+    UndoAdoption,
 )
 from .operation_reporter import OperationReporter
 from .owner_change import ChangeNotConfirmed, OwnerChange
@@ -171,7 +171,7 @@ class Executor:
         vm = self._vcenter.inventory.vms.get(ref)
         return vm.config_version if vm else ""
 
-    async def change_owner(self, group: GroupInput, action: Adopt | Release) -> None:
+    async def change_owner(self, group: GroupInput, action: Adopt | UndoAdoption) -> None:
         """Adopt a VM, or undo that. vCenter rejects it if the VM has changed since the read."""
         memory = self._memory_of(group)
         change = OwnerChange(self._vcenter.vm_calls, self._api_reader, memory, group, action)

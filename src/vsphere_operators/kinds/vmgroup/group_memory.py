@@ -86,7 +86,8 @@ class GroupMemory:
         self.unseen_effects: dict[str, UnseenEffect] = {}
         # VMs and folders with a task of this process that has not ended.
         self.busy_refs: set[str] = set()
-        # Until when a change of a VM's owner may still begin: it was sent without a response.
+        # By MoRef: until when a request that changes the owner may still begin, because it has no
+        # response.
         self.owner_changes: dict[str, float] = {}
         self.created_folder: CreatedFolder | None = None
         # For Events and metrics only.

@@ -20,10 +20,10 @@ from .model import (
     Phase,
     PowerOff,
     PowerOn,
-    Release,
     RemoveFinalizer,
     ReplicaRecord,
     Resize,
+    UndoAdoption,
 )
 from .reasons import Reason
 from .replica import (
@@ -255,7 +255,7 @@ def describe_action(action: Action) -> str:
             )
         case Adopt():
             return f'adopting vm "{action.record.name}" ({action.vm.ref})'
-        case Release():
+        case UndoAdoption():
             return f'undoing the adoption of vm "{action.vm.replica_name}"'
         case RemoveFinalizer():
             return "no cleanup is left, removing the finalizer"

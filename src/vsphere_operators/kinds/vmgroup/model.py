@@ -129,7 +129,7 @@ class ReplicaRecord(Struct, frozen=True, kw_only=True):
     # that may be in progress. 0 if an older release stored the record.
     cpus: int = 0
     memory_mb: int = 0
-    # Of a VM that the group adopts or has adopted: its instanceUuid before.
+    # Of a VM that the group adopts or has adopted: its instanceUuid before the adoption.
     adopted_from: str = ""
     # Selected for deletion, `leaving` in the status. Never reset: a Destroy_Task that arrives
     # late destroys nothing that is needed again.
@@ -163,7 +163,7 @@ class ReplicaVm(Struct, frozen=True, kw_only=True):
     resize_possible: bool = False
     # Attached disks that are not its own, such as First Class Disks: other users' data.
     foreign_disks: tuple[str, ...] = ()
-    # Of an adopted VM: its instanceUuid before.
+    # Of an adopted VM: its instanceUuid before the adoption.
     adopted_from: str = ""
 
     @property
@@ -258,7 +258,8 @@ class ObservedState(Struct, frozen=True, kw_only=True):
     # is back in the inventory a moment before its mark is.
     unread_vms: frozenset[str] = frozenset()
     failures: Mapping[str, OperationFailure] = {}
-    # By record of which the VM does not have the mark yet: the VM, None if it cannot be adopted.
+    # The VM by the name of its record, if the VM does not have the mark yet; None if it cannot be
+    # adopted.
     vms_to_adopt: Mapping[str, VirtualMachine | None] = {}
     # Records for VMs that a user requested to adopt; they are stored before any VM is marked.
     requested_adoptions: tuple[ReplicaRecord, ...] = ()
@@ -315,7 +316,7 @@ class Adopt(Struct, frozen=True):
     vm: VirtualMachine
 
 
-class Release(Struct, frozen=True):
+class UndoAdoption(Struct, frozen=True):
     """Make an adopted VM what it was before, after a fresh read of the object and of the VM."""
 
     vm: ReplicaVm
@@ -339,7 +340,7 @@ Action: TypeAlias = (
     | Resize
     | Destroy
     | Adopt
-    | Release
+    | UndoAdoption
     | DestroyFolder
     | RemoveFinalizer
 )

@@ -17,9 +17,9 @@ from .model import (
     OperationFailure,
     PowerOff,
     PowerOn,
-    Release,
     ReplicaVm,
     Resize,
+    UndoAdoption,
 )
 from .reasons import Reason
 from .step import GroupInput
@@ -46,10 +46,10 @@ class OperationReporter:
                     Reason.VM_ADOPTED,
                     f'Adopted VM "{record.name}" ({adopted_vm.ref}).',
                 )
-            case Release(vm=vm):
+            case UndoAdoption(vm=vm):
                 group.record_event(
                     "Normal",
-                    Reason.VM_GIVEN_BACK,
+                    Reason.VM_ADOPTION_UNDONE,
                     f'Undid the adoption of VM "{vm.replica_name}" ({vm.ref}).',
                 )
             case Resize(vm=vm):

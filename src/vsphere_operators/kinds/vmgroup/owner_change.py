@@ -1,8 +1,8 @@
-"""Adopts a VM, or undoes that: the checks before the request, and the request.
+"""Adopts a VM, or undoes its adoption: the checks before the request, and the request.
 
 One ReconfigVM_Task sets instanceUuid and mark together, so no VM has only one of them. It names the
-config.changeVersion that was read: if the VM has changed since then, such as by a manager of
-another cluster, vCenter rejects it.
+config.changeVersion that was read: vCenter rejects it if the VM has changed since, for example by a
+manager of another cluster.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .adoption_candidates import find_sharing_group, judge_vm
 from .api_reader import ApiReader
 from .clone_state import REQUEST_SETTLE_SECONDS
 from .group_memory import GroupMemory
-from .model import Adopt, Release
+from .model import Adopt, UndoAdoption
 from .ownership import (
     OwnershipMark,
     VmOrigin,
@@ -43,7 +43,7 @@ class OwnerChange:
         api_reader: ApiReader,
         memory: GroupMemory,
         group: GroupInput,
-        action: Adopt | Release,
+        action: Adopt | UndoAdoption,
     ) -> None:
         self._vm_calls, self._api_reader, self._memory = vm_calls, api_reader, memory
         self._group, self._action = group, action
@@ -57,11 +57,11 @@ class OwnerChange:
         """Ask the API server, then read the VM; raises ChangeNotConfirmed."""
         action, group_id = self._action, self._group.group_id
         if not await self._api_reader.confirm_adoption(
-            group_id, self.replica_name, undo=isinstance(action, Release)
+            group_id, self.replica_name, undo=isinstance(action, UndoAdoption)
         ):
             raise ChangeNotConfirmed
         identity = await read_vm_identity(self._vm_calls, self.ref)
-        if isinstance(action, Release):
+        if isinstance(action, UndoAdoption):
             mark = mark_from_extra_config(identity.vm.config.extra_config)
             is_own = is_owned_by(mark, identity.vm.instance_uuid, group_id)
             if not is_own or mark is None or mark.origin is None:
@@ -90,11 +90,9 @@ class OwnerChange:
 
     async def send(self, identity: VmIdentity) -> str:
         """Start the task; `identity` is the result of `check`."""
-        action, previous = (
-            self._action,
-            mark_from_extra_config(identity.vm.config.extra_config),
-        )
-        if isinstance(action, Release):
+        action = self._action
+        previous = mark_from_extra_config(identity.vm.config.extra_config)
+        if isinstance(action, UndoAdoption):
             # `check` has verified both.
             assert previous is not None
             assert previous.origin is not None

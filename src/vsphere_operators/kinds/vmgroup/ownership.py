@@ -114,7 +114,7 @@ def mark_to_extra_config(mark: OwnershipMark) -> dict[str, str]:
     keys = (f"{_EXTRA_CONFIG_PREFIX}{key}" for key in _MARK_KEYS)
     extra_config = dict(zip(keys, values, strict=True))
     if mark.origin is not None:
-        # With the instanceUuid of the VM itself: a clone of the VM has a copy of this key too.
+        # With the new instanceUuid of this VM, because a clone of the VM gets a copy of the key.
         own_uuid = instance_uuid_of(group.uid, mark.replica_name)
         origin = (mark.origin.instance_uuid, mark.origin.owner_uid or _NO_OWNER)
         extra_config[_ADOPTION_KEY] = " ".join((own_uuid, *origin))
@@ -346,7 +346,7 @@ def replica_name(group: str, suffix: str) -> str:
 
 
 def is_replica_name(group: str, name: str) -> bool:
-    """Whether the original operator, or this one, names a VM of the group so."""
+    """Whether a replica of the group can have this name, from the original operator or this one."""
     prefix, suffix = name[:-_SUFFIX_LENGTH], name[-_SUFFIX_LENGTH:]
     return (
         prefix in (f"{group}-replica-", replica_name(group, suffix)[:-_SUFFIX_LENGTH])

@@ -285,7 +285,7 @@ def _choose_actions(
     without_failure = [replica for replica in replicas if replica.failure is None]
     adopted = [replica for replica in without_failure if replica.record.adopted_from]
     if desired.undo_adoption and not desired.deleting:
-        # Nothing else is done with VMs that are about to be released.
+        # Nothing else is done with these VMs until their adoption is undone.
         without_failure = [
             replica
             for replica in without_failure

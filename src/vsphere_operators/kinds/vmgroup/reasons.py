@@ -131,7 +131,7 @@ class Reason(StrEnum):
     spec.deletionPolicy requests."""
     VM_ADOPTED = "VMAdopted"
     """Normal Event on VmGroup: The group has adopted a VM that it did not create."""
-    VM_GIVEN_BACK = "VMGivenBack"
+    VM_ADOPTION_UNDONE = "VMAdoptionUndone"
     """Normal Event on VmGroup: The adoption of a VM was undone, as a user requested."""
     VM_GONE = "VMGone"
     """Event on VmGroup: A VM was deleted, but not by the manager."""

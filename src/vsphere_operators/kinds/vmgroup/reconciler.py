@@ -40,8 +40,8 @@ from .model import (
     DestroyFolder,
     ObservedState,
     Plan,
-    Release,
     RemoveFinalizer,
+    UndoAdoption,
 )
 from .observation import GroupObserver, PlanInput
 from .ownership import (
@@ -209,7 +209,7 @@ class GroupReconciler:
                         spec = _build_clone_spec(group, plan_input, action, extra_config)
                         self._absences.forget_vm(spec.instance_uuid)
                         await self._executor.clone(group, action, spec)
-                    case Adopt() | Release():
+                    case Adopt() | UndoAdoption():
                         await self._executor.change_owner(group, action)
                     case _:
                         await self._executor.change_vm(group, action)

@@ -24,7 +24,7 @@ class VCenterId(Struct, frozen=True, kw_only=True):
 
 
 class AdoptionRequest(Struct, frozen=True, kw_only=True):
-    # Identifies the request in the status.
+    # Of the annotation; status.adoption.observedRequest has it.
     hash: str
     instance_uuids: frozenset[str] = frozenset()
     undo: bool = False

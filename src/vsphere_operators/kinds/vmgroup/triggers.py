@@ -82,6 +82,14 @@ class VmGroupTriggers:
         # When a group was last enqueued for the progress of a clone, by task.
         self.progress_reported_at: dict[str, float] = {}
 
+    def connect(self, inventory: Inventory) -> None:
+        inventory.connect(self.on_vm_change, VirtualMachine)
+        inventory.connect(self._on_folder_change, Folder)
+        inventory.connect_tasks(self.on_task_change, CLONE_DESCRIPTION_ID)
+        inventory.connect(
+            self._on_placement_change, Datacenter, ComputeResource, ResourcePool, Datastore
+        )
+
     def on_vm_change(self, change: Change[VirtualMachine]) -> None:
         old, new = change.old, change.new
         vms = [vm for vm in (old, new) if vm is not None]
@@ -103,15 +111,18 @@ class VmGroupTriggers:
         if is_structural or (change.related_object_changed and vms[-1].is_template):
             for vm in vms:
                 self._stream.notify(f"template:{vm.name}")
-                self._stream.notify(f"folder:{vm.parent}")
-                self._stream.notify(f"folder:{self._vcenter.inventory.name_of(vm.parent)}")
+                self._notify_folder_of(vm)
 
     def on_vm_config_change(self, ref: str) -> None:
         """A VM in the folder of a group may be one that the group can adopt."""
         vm = self._vcenter.inventory.vms.get(ref)
         if vm is not None and ref not in self._ownership_index.marks:
-            self._stream.notify(f"folder:{vm.parent}")
-            self._stream.notify(f"folder:{self._vcenter.inventory.name_of(vm.parent)}")
+            self._notify_folder_of(vm)
+
+    def _notify_folder_of(self, vm: VirtualMachine) -> None:
+        # By name for a group that has no folder in its status yet.
+        self._stream.notify(f"folder:{vm.parent}")
+        self._stream.notify(f"folder:{self._vcenter.inventory.name_of(vm.parent)}")
 
     def _on_folder_change(self, change: Change[Folder]) -> None:
         if not _is_structural(change):
@@ -160,15 +171,6 @@ class VmGroupTriggers:
             notify_group(self._stream, purpose.group_uid)
         if has_ended:
             self.progress_reported_at.pop(task.ref, None)
-
-
-def connect_triggers(triggers: VmGroupTriggers, inventory: Inventory) -> None:
-    inventory.connect(triggers.on_vm_change, VirtualMachine)
-    inventory.connect(triggers._on_folder_change, Folder)
-    inventory.connect_tasks(triggers.on_task_change, CLONE_DESCRIPTION_ID)
-    inventory.connect(
-        triggers._on_placement_change, Datacenter, ComputeResource, ResourcePool, Datastore
-    )
 
 
 def _is_structural(change: Change[Entity]) -> bool:

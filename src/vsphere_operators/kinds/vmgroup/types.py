@@ -197,17 +197,17 @@ class AdoptionVmStatus(Struct, kw_only=True):
     """A VM in the group's folder that does not belong to the group."""
 
     name: Annotated[str, Doc("Name in vCenter.")]
-    moRef: Annotated[str, Doc("MoRef.")]
-    instanceUUID: Annotated[str, Doc("instanceUuid.")] = ""
+    moRef: Annotated[str, Doc("MoRef in vCenter.")]
+    instanceUUID: Annotated[str, Doc("instanceUuid in vCenter.")] = ""
     verdict: Annotated[
         Literal["Adoptable", "Waiting", "Refused", "Foreign"],
-        Doc("Whether the group may adopt it; Waiting: not known yet."),
+        Doc("Whether the group may adopt it. Waiting: not known yet."),
     ] = "Waiting"
     message: Annotated[str, Doc("Why, and what the group does with the VM afterwards.")] = ""
 
 
 class AdoptionStatus(Struct, kw_only=True):
-    """The VMs that the group could adopt, and the answer to the last request."""
+    """The VMs that the group could adopt, and the result of the last request."""
 
     vms: Annotated[
         list[AdoptionVmStatus],
@@ -215,9 +215,9 @@ class AdoptionStatus(Struct, kw_only=True):
         Doc("VMs in the group's folder that do not belong to it; at most 20 foreign ones."),
     ] = []
     observedRequest: Annotated[
-        str, Doc("Hash of the value of the annotation `adopt` that this answers.")
+        str, Doc(f"Hash of the annotation `{ADOPT_ANNOTATION}` that the manager last processed.")
     ] = ""
-    message: Annotated[str, Doc("Why the request is not carried out.")] = ""
+    message: Annotated[str, Doc("Why the manager does not carry out the request.")] = ""
 
 
 class VmGroupStatus(Status):

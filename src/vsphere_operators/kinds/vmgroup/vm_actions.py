@@ -1,4 +1,4 @@
-"""The actions on VMs that exist: adopt, release, delete and power. plan.py decides their order."""
+"""The actions on existing VMs: adopt, undo that, delete, power. plan.py decides their order."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from .model import (
     Destroy,
     PowerOff,
     PowerOn,
-    Release,
     ReplicaVm,
+    UndoAdoption,
 )
 from .replica import Replica, has_desired_size
 
@@ -26,13 +26,13 @@ def _idle_vms(replicas: Sequence[Replica], *, terminating: bool) -> Iterator[Rep
 
 
 def adoption_actions(desired: DesiredState, adopted: Sequence[Replica]) -> Iterator[Action]:
-    """Adopt what a user requested, or undo it; `adopted` have been adopted or are about to be."""
+    """Adopt VMs, or undo that, as a user requested. `adopted` have a record with `adopted_from`."""
     if desired.deleting:
         return
     if desired.undo_adoption:
         for vm in _idle_vms(adopted, terminating=False):
             if vm.adopted_from and not vm.unavailable:
-                yield Release(vm)
+                yield UndoAdoption(vm)
         return
     for replica in adopted:
         if (

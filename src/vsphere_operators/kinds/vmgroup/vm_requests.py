@@ -1,4 +1,4 @@
-"""The request of each action that changes a VM: what it is called, its call and its effect."""
+"""The request of each action that changes a VM: its verb for messages, its call, its effect."""
 
 from __future__ import annotations
 

@@ -20,6 +20,7 @@ from pathlib import Path
 from kubewright.errors import ConfigError
 
 from .envtest import ARCHIVED_BINARIES, DownloadFailed, download_binaries
+from .file_lock import hold_file_lock
 from .go_build import GO_PACKAGES, SCRATCH_PREFIX, GoBuilder
 from .pins import (
     KUBERNETES_VARIABLE,
@@ -29,7 +30,7 @@ from .pins import (
     read_version,
     select_pins,
 )
-from .progress import Progress, hold_file_lock
+from .progress import Progress
 from .testenv_wheel import BINARIES, DISTRIBUTION, MODULES, installed_folder
 
 # As a shell reports a program that Ctrl-C ended.
@@ -104,8 +105,8 @@ def _fill_cache(
                 _download(cache, environ, progress, pins)
             except DownloadFailed as error:
                 progress.print_line(
-                    f"no download of Kubernetes {pins.minor_version('kube-apiserver')}: {error}\n"
-                    "building it instead, which takes minutes, once"
+                    f"cannot download Kubernetes {pins.minor_version('kube-apiserver')}: {error}\n"
+                    "building it instead, which takes minutes once"
                 )
             missing = [name for name in missing if not (cache / name).exists()]
         if missing:

@@ -6,7 +6,7 @@ time of a recorded build (2,610 packages, Go 1.26, `go build -debug-actiongraph`
 packages were compiled.
 What does a package cost? In that build 2.5 s of CPU for each MB of its sources, and 0.5 ms for each
 package that it depends on, because the compiler reads what they export. With these the share that
-is done was right within 4 percentage points throughout. The linker took 3 %, for five programs.
+is done was right within 4 percentage points at any time. The linker took 3 %, for five programs.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class BuildEstimate:
                 self._costs[path] = costs[path]
         self._link_cost = programs * _LINK_SHARE * sum(costs.values())
         self._total_cost = sum(self._costs.values()) + self._link_cost
-        # Go compiles as many packages at once, and prints each when it begins.
+        # Go compiles one package per processor at a time, and prints each when it begins.
         self._processors = processors or os.cpu_count() or 1
         self._printed = 0
         self._ended_cost = self._ended_seconds = 0.0

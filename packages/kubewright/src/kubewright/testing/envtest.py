@@ -4,7 +4,7 @@ The index has the address and the SHA-512 hash of an archive for each version an
 $KUBEWRIGHT_ENVTEST_INDEX is the address of another index, such as that of a mirror; `off` disables
 the download. A link in the index may be relative to the index.
 An archive of `testenv_archive` has programs of the repository in addition, such as the simulator.
-Everything ends within seconds if there is no network: a build follows, so waiting has no use.
+Without a network the download fails within seconds, because a build follows.
 """
 
 from __future__ import annotations
@@ -50,16 +50,17 @@ class DownloadFailed(ConfigError):
     """The archive could not be downloaded or is not usable; the message has the reason."""
 
 
-class Limits(msgspec.Struct, frozen=True):
-    """The seconds that the steps of a download may take."""
+class Timeouts(msgspec.Struct, frozen=True):
+    """Of the steps of a download, in seconds."""
 
-    # A name that does not resolve takes up to 10 s, a connection that no router answers minutes.
+    # Until a response begins. The system's own timeouts are 10 s for a name that does not resolve,
+    # and minutes for an address that does not answer.
     answer: float = 5.0
-    # Without a byte.
+    # Until the next byte.
     stall: float = 10.0
-    # For the whole archive: a build takes 6 to 11 minutes.
+    # Of the whole archive: a build takes 6 to 11 minutes.
     total: float = 600.0
-    # After this time, a download that would not end within `total` at its rate is given up.
+    # Before the rate is known. After it, a download that would take longer than `total` fails.
     trial: float = 10.0
 
 
@@ -77,22 +78,22 @@ def download_binaries(
     folder: Path,
     environ: Mapping[str, str],
     progress: Progress,
-    limits: Limits | None = None,
+    timeouts: Timeouts | None = None,
 ) -> None:
     """Download the newest patch release of a minor version of Kubernetes into an empty folder.
 
     Programs of Go modules, if the archive has any, are in the subfolder MODULES.
     """
-    limits = limits or Limits()
+    timeouts = timeouts or Timeouts()
     address = environ.get(INDEX_VARIABLE) or _DEFAULT_INDEX
     if address == _OFF:
         raise DownloadFailed(f"{INDEX_VARIABLE} is {_OFF}")
-    name, archive = _select_archive(_read_index(address, limits), minor, address)
+    name, archive = _select_archive(_read_index(address, timeouts), minor, address)
     link = urljoin(address, archive.selfLink)
     if urlsplit(link).scheme not in ("http", "https", urlsplit(address).scheme):
         raise DownloadFailed(f"the index {address} has the address {link}, which is not HTTP")
     file, started = folder / "archive", time.monotonic()
-    digest = _fetch_archive(link, file, name, progress, limits)
+    digest = _fetch_archive(link, file, name, progress, timeouts)
     if digest != archive.hash.lower():
         raise DownloadFailed(
             f"{link} has the SHA-512 hash {digest[:16]}..., the index {address} has "
@@ -108,13 +109,13 @@ def download_binaries(
     progress.print_line(f"downloaded {link} in {format_duration(time.monotonic() - started)}")
 
 
-def _read_index(address: str, limits: Limits) -> Index:
+def _read_index(address: str, timeouts: Timeouts) -> Index:
     def read() -> bytes:
-        with urllib.request.urlopen(address, timeout=limits.answer) as response:
+        with urllib.request.urlopen(address, timeout=timeouts.answer) as response:
             content: bytes = response.read(_MAX_INDEX_BYTES)
             return content
 
-    content = _call_within(limits.answer, read, address)
+    content = _call_within(timeouts.answer, read, address)
     try:
         return msgspec.yaml.decode(content, type=Index)
     except msgspec.DecodeError as error:
@@ -143,11 +144,11 @@ def archive_name(version: str) -> str:
     return f"envtest-{version}-{_platform_name()}.tar.gz"
 
 
-def _fetch_archive(link: str, file: Path, name: str, progress: Progress, limits: Limits) -> str:
+def _fetch_archive(link: str, file: Path, name: str, progress: Progress, timeouts: Timeouts) -> str:
     """Write the archive to a file; returns its SHA-512 hash."""
     started, hash_, size = time.monotonic(), hashlib.sha512(), 0
     response = _call_within(
-        limits.answer, lambda: urllib.request.urlopen(link, timeout=limits.stall), link
+        timeouts.answer, lambda: urllib.request.urlopen(link, timeout=timeouts.stall), link
     )
     with response, file.open("wb") as target:
         length = response.headers.get("Content-Length") or ""
@@ -168,7 +169,7 @@ def _fetch_archive(link: str, file: Path, name: str, progress: Progress, limits:
             bar = format_bar(share, seconds) if total else ""
             progress.update_line(f"{bar}downloading {name}: {size / 1e6:.0f} MB")
             expected = seconds / share if share else seconds
-            if seconds > limits.trial and expected > limits.total:
+            if seconds > timeouts.trial and expected > timeouts.total:
                 raise DownloadFailed(f"{link} is too slow: {size:,} bytes in {seconds:.0f} s")
     if total and size < total:
         raise DownloadFailed(f"{link} ended after {size:,} of {total:,} bytes")
@@ -183,7 +184,7 @@ def _extract(file: Path, folder: Path, link: str) -> None:
                 path = PurePosixPath(member.name)
                 if path.is_absolute() or ".." in path.parts:
                     raise DownloadFailed(f"{link} has a file outside of its folder: {path}")
-                # By its last names only, so that no other file can be written.
+                # Without its other folders, so that no file outside of `folder` is written.
                 if path.parts[-3:-2] == (MODULES,):
                     target = folder.joinpath(*path.parts[-3:])
                 elif path.name in missing:
@@ -206,7 +207,7 @@ def _extract(file: Path, folder: Path, link: str) -> None:
 
 
 def _call_within(seconds: float, call: Callable[[], _Result], address: str) -> _Result:
-    """The result of a call in a thread: name resolution has no timeout of its own."""
+    """Run a call in a thread, because name resolution has no timeout of its own."""
     results: list[_Result] = []
     errors: list[Exception] = []
 

@@ -27,9 +27,10 @@ from .binaries import (
     link_binaries,
     report_interruption,
 )
+from .file_lock import hold_file_lock
 from .go_build import GoBuilder
 from .pins import Pins
-from .progress import Progress, hold_file_lock
+from .progress import Progress
 from .testenv_wheel import MODULES, installed_folder
 
 # A program that no clone has asked for in this time is removed; another version has replaced it.

@@ -18,7 +18,7 @@ from ..version import NEWEST_KUBERNETES, OLDEST_KUBERNETES
 KUBERNETES_VARIABLE = "KUBEWRIGHT_KUBERNETES"
 PINNED_KUBERNETES = (OLDEST_KUBERNETES, NEWEST_KUBERNETES)
 _ETCD_MODULE, _KUBERNETES_MODULE = "go.etcd.io/etcd/server/v3", "k8s.io/kubernetes"
-_VERSION_ARGUMENTS = {"etcd": ["--version"], "kubectl": ["version", "--client"]}
+_KUBECTL_VERSION_ARGUMENTS = ("version", "--client")
 _VERSION_TIMEOUT_SECONDS = 30
 
 
@@ -67,7 +67,8 @@ class Pins:
 def load_pins(minor: str = NEWEST_KUBERNETES) -> Pins:
     if minor not in PINNED_KUBERNETES:
         raise ConfigError(
-            f'Kubernetes "{minor}" cannot be tested on; must be {" or ".join(PINNED_KUBERNETES)}'
+            f'{KUBERNETES_VARIABLE}: Invalid value: "{minor}": must be '
+            f"{' or '.join(PINNED_KUBERNETES)}"
         )
     folder = files(__package__) / "kubernetes" / minor
     return Pins((folder / "go.mod").read_bytes(), (folder / "go.sum").read_bytes())
@@ -93,7 +94,7 @@ def read_version(name: str, binary: Path) -> str:
     """The version that the binary prints, without the `v`; "" if it prints none."""
     try:
         process = subprocess.run(
-            [binary, *_VERSION_ARGUMENTS.get(name, ["--version"])],
+            [binary, *(_KUBECTL_VERSION_ARGUMENTS if name == "kubectl" else ("--version",))],
             capture_output=True,
             text=True,
             timeout=_VERSION_TIMEOUT_SECONDS,

@@ -1,14 +1,11 @@
-"""Shows the progress of a download or a build, and lets one process at a time do it."""
+"""Shows the progress of a download or a build."""
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import math
 import shutil
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import TextIO
 
 _PLAIN_LINE_INTERVAL_SECONDS = 15.0
@@ -55,15 +52,3 @@ def format_duration(seconds: float) -> str:
     """Seconds as in 2m10s."""
     minutes, remainder = divmod(int(seconds), 60)
     return f"{minutes}m{remainder:02d}s" if minutes else f"{remainder}s"
-
-
-@contextlib.contextmanager
-def hold_file_lock(path: Path, progress: Progress) -> Iterator[None]:
-    """Hold a lock file; a second process waits, and then finds the work done."""
-    with path.open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            progress.print_line("waiting for another process that downloads or builds the same")
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield

@@ -91,7 +91,7 @@ def build_wheel(folder: Path, output: Path) -> Path:
                 for path in programs.values()
             ]
             lines = [*record, f"{info}/RECORD,,", ""]
-            archive.writestr(_entry(f"{info}/RECORD"), "\n".join(lines))
+            archive.writestr(_build_entry(f"{info}/RECORD"), "\n".join(lines))
         temporary.replace(wheel)
     finally:
         temporary.unlink(missing_ok=True)
@@ -105,7 +105,7 @@ def packed_path(program: Path) -> str:
     return f"{BINARIES}/{program.name}"
 
 
-def _entry(name: str, mode: int = 0o644) -> zipfile.ZipInfo:
+def _build_entry(name: str, mode: int = 0o644) -> zipfile.ZipInfo:
     # Without a time: the same binaries give the same wheel.
     entry = zipfile.ZipInfo(name)
     entry.compress_type = zipfile.ZIP_DEFLATED
@@ -115,21 +115,21 @@ def _entry(name: str, mode: int = 0o644) -> zipfile.ZipInfo:
 
 
 def _write_text(archive: zipfile.ZipFile, name: str, text: str) -> str:
-    archive.writestr(_entry(name), text)
-    return _record_line(name, hashlib.sha256(text.encode()).digest(), len(text.encode()))
+    archive.writestr(_build_entry(name), text)
+    return _format_record(name, hashlib.sha256(text.encode()).digest(), len(text.encode()))
 
 
 def _write_program(archive: zipfile.ZipFile, name: str, program: Path) -> str:
-    entry, digest, size = _entry(name, 0o755), hashlib.sha256(), program.stat().st_size
+    entry, digest, size = _build_entry(name, 0o755), hashlib.sha256(), program.stat().st_size
     entry.file_size = size
     with program.open("rb") as source, archive.open(entry, "w") as target:
         while chunk := source.read(_CHUNK_BYTES):
             digest.update(chunk)
             target.write(chunk)
-    return _record_line(name, digest.digest(), size)
+    return _format_record(name, digest.digest(), size)
 
 
-def _record_line(name: str, digest: bytes, size: int) -> str:
+def _format_record(name: str, digest: bytes, size: int) -> str:
     encoded = base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
     return f"{name},sha256={encoded},{size}"
 

@@ -1,11 +1,13 @@
-"""`kubewright helm`: a chart with the documents of config/, and values for its installation.
+"""`kubewright helm`: a chart with the objects of config/, and values for the installation.
 
 model          what a value is, and what a project adds to the chart
-values         the values that every chart has; server_values: those of metrics, network, webhooks
+values         the values of every chart
+server_values  those of metrics, network policy and webhooks
 placeholders   expressions of Helm inside documents
 conditions     when parts of the chart are rendered
 metadata       labels and annotations of every object
-deployment     the Deployment with its values; templates: everything else
+deployment     the template of the Deployment
+templates      all other templates
 helpers        named templates, and the checks of values that a schema cannot express
 dashboards     dashboards for Grafana
 files          Chart.yaml, values.yaml, values.schema.json, README.md and NOTES.txt

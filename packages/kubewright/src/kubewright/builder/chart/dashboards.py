@@ -1,4 +1,4 @@
-"""Dashboards for Grafana in the chart: files, and a ConfigMap for each that a value adds."""
+"""Dashboards for Grafana: files in the chart, and a template with a ConfigMap for each."""
 
 from __future__ import annotations
 
@@ -42,9 +42,15 @@ def build_dashboard_values(project: Project) -> Iterator[Value]:
         True,
     )
     for name, default, description, schema, example in (
-        ("label", "grafana_dashboard", "Label by which it finds them.", _LABEL_KEY, "board"),
+        (
+            "label",
+            "grafana_dashboard",
+            "Label by which the sidecar finds the ConfigMaps.",
+            _LABEL_KEY,
+            "board",
+        ),
         ("labelValue", "1", "Value of this label.", STRING, "yes"),
-        ("folder", "", "Folder in Grafana. If empty, its default.", STRING, "vSphere"),
+        ("folder", "", "Folder in Grafana. Defaults to that of the sidecar.", STRING, "vSphere"),
         (
             "folderAnnotation",
             "grafana_folder",

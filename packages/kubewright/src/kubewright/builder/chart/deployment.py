@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from typing import Literal
 
 from ...yaml_text import dump_yaml
 from ..manifests import Document
@@ -120,6 +121,7 @@ def _add_container_values(
 
 
 def _build_flags(flags: Sequence[str]) -> list[str]:
+    """The flags of config/manager; values switch those of the election and of metrics."""
     metrics_flags = [flag for flag in flags if flag.startswith(_METRICS_FLAGS)]
     metrics = encode_block(
         "{{- if .Values.metrics.enabled }}",
@@ -139,8 +141,10 @@ def _build_flags(flags: Sequence[str]) -> list[str]:
     return built
 
 
-def _build_certificate_items(project: Project, declared: OperatorParts, part: str) -> list[str]:
-    """What mounts certificates into the manager: its "flags", "mounts" or "volumes"."""
+def _build_certificate_items(
+    project: Project, declared: OperatorParts, part: Literal["flags", "mounts", "volumes"]
+) -> list[str]:
+    """The items of one list in the Deployment for the certificates of metrics and webhooks."""
     certificates = [("metrics", METRICS_CERTIFICATE, "cert-path", _METRICS_CERTIFICATE_DIR)]
     conditions = ChartConditions(declared)
     if conditions.has_webhooks:

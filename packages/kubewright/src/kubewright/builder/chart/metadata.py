@@ -42,28 +42,28 @@ of the values. Its own with an empty value are left out.
 
 
 def add_metadata(
-    name: str,
+    project_name: str,
     document: Document,
     labels: Mapping[str, str] | None = None,
     annotations: Mapping[str, str] | None = None,
     *,
-    label_value: str = "",
-    annotation_value: str = "",
+    more_labels: str = "",
+    more_annotations: str = "",
 ) -> Document:
-    """The document with a call of the helper.
+    """The document with a call of the helper for its labels and annotations.
 
-    The values of labels and annotations are expressions; `label_value` and `annotation_value` are
-    values of the chart with more of them.
+    Those of `labels` and `annotations` have expressions of Helm as values. `more_labels` and
+    `more_annotations` are chart values that hold more of them, such as `.Values.podLabels`.
     """
     own = dict(document["metadata"])
     arguments = [
         _merge(quote_all(own.pop(field, {})) | dict(additions or {}), value)
         for field, additions, value in (
-            ("labels", labels, label_value),
-            ("annotations", annotations, annotation_value),
+            ("labels", labels, more_labels),
+            ("annotations", annotations, more_annotations),
         )
     ]
-    helper = json.dumps(f"{name}.metadata")
+    helper = json.dumps(f"{project_name}.metadata")
     include = f"{{{{- include {helper} (list $ {' '.join(arguments)}) | trim | nindent 2 }}}}"
     # The key has no meaning: the block replaces the whole line.
     return document | {"metadata": own | {"metadata": encode_block(include)}}

@@ -19,7 +19,7 @@ PORTS: Json = {"type": "array", "items": {"type": "integer", "minimum": 1, "maxi
 
 @dataclass(frozen=True)
 class Value:
-    """One value: a line of values.yaml, a property of values.schema.json, a row of README.md."""
+    """It becomes a line of values.yaml, a property of values.schema.json and a row of README.md."""
 
     path: str
     """The keys that lead to it, separated by dots."""
@@ -27,7 +27,7 @@ class Value:
     description: str
     schema: Json
     example: Any
-    """Another valid value than the default. Tests check that it changes the output."""
+    """A valid value other than the default. Tests check that it changes the output."""
     example_context: Mapping[str, Any] = field(default_factory=dict)
     """Other values, by path, without which the example is invalid or has no effect."""
 
@@ -56,8 +56,8 @@ class EgressRule:
 class ChartExtension:
     """What a project adds to its chart; [tool.kubewright] `chart` names it.
 
-    Texts are templates of Helm. They are inserted into the list that they extend, so each item
-    begins with "- ".
+    `args`, `volumes` and `volume_mounts` are templates of Helm for items of the lists in the
+    Deployment, so each item begins with "- ".
     """
 
     values: tuple[Value, ...] = ()

@@ -31,14 +31,14 @@ BUILT_IN_EGRESS = (
 )
 
 
-def _build_certificate_values(prefix: str, enabled: bool, requires: Json) -> Iterator[Value]:
+def _build_certificate_values(prefix: str, enabled: bool, context: Json) -> Iterator[Value]:
     yield Value(
         f"{prefix}.certManager",
         enabled,
         "Use a certificate of cert-manager.",
         BOOLEAN,
         not enabled,
-        requires,
+        context,
     )
     yield Value(
         f"{prefix}.issuerRef",
@@ -46,7 +46,7 @@ def _build_certificate_values(prefix: str, enabled: bool, requires: Json) -> Ite
         "Issuer of cert-manager to use. If empty, the chart creates a self-signed one.",
         _ISSUER,
         _ISSUER_EXAMPLE,
-        requires | {f"{prefix}.certManager": True},
+        context | {f"{prefix}.certManager": True},
     )
 
 
@@ -62,40 +62,40 @@ def build_metrics_values(project: Project) -> Iterator[Value]:
         "metrics-certificate",
     )
     enabled = "prometheus" in project.config.components
-    verified = {"metrics.existingSecret": "metrics-certificate"}
+    certificate = {"metrics.existingSecret": "metrics-certificate"}
     yield Value(
         "metrics.serviceMonitor.enabled",
         enabled,
         "Create a ServiceMonitor of the Prometheus Operator.",
         BOOLEAN,
         not enabled,
-        verified,
+        certificate,
     )
-    required = verified | {"metrics.serviceMonitor.enabled": True}
+    context = certificate | {"metrics.serviceMonitor.enabled": True}
     yield Value(
         "metrics.serviceMonitor.insecureSkipVerify",
         enabled,
-        "Let Prometheus accept any certificate. Otherwise it verifies that of certManager or "
-        "existingSecret.",
+        "Let Prometheus accept any certificate. If false, it verifies the certificate of "
+        "metrics.certManager or metrics.existingSecret.",
         BOOLEAN,
         not enabled,
-        required,
+        context,
     )
     yield Value(
         "metrics.serviceMonitor.interval",
         "",
-        "Interval of scrapes. If empty, that of Prometheus.",
+        "Interval of scrapes. Defaults to that of Prometheus.",
         _DURATION,
         "30s",
-        required,
+        context,
     )
     yield Value(
         "metrics.serviceMonitor.scrapeTimeout",
         "",
-        "Timeout of a scrape. If empty, that of Prometheus.",
+        "Timeout of a scrape. Defaults to that of Prometheus.",
         _DURATION,
         "10s",
-        required,
+        context,
     )
     yield Value(
         "metrics.serviceMonitor.labels",
@@ -103,7 +103,7 @@ def build_metrics_values(project: Project) -> Iterator[Value]:
         "Labels by which your Prometheus selects the ServiceMonitor.",
         STRING_MAP,
         {"release": "prometheus"},
-        required,
+        context,
     )
 
 
@@ -112,47 +112,47 @@ def build_network_values(project: Project, extension: ChartExtension) -> Iterato
     yield Value(
         "networkPolicy.enabled",
         enabled,
-        "Restrict connections to the manager.",
+        "Create a NetworkPolicy that restricts connections to the manager.",
         BOOLEAN,
         not enabled,
     )
-    policy = {"networkPolicy.enabled": True}
+    context = {"networkPolicy.enabled": True}
     yield Value(
         "networkPolicy.metricsFrom",
         [{"namespaceSelector": {"matchLabels": {"metrics": "enabled"}}}],
         "Peers that may read metrics, as in a NetworkPolicy. If empty, any.",
         OBJECTS,
         [{"namespaceSelector": {"matchLabels": {"name": "monitoring"}}}],
-        policy,
+        context,
     )
     yield Value(
         "networkPolicy.egress.enabled",
         False,
-        "Also restrict the connections of the manager to those below.",
+        "Also restrict connections from the manager, to those that the other egress values allow.",
         BOOLEAN,
         True,
-        policy,
+        context,
     )
-    policy = policy | {"networkPolicy.egress.enabled": True}
+    context = context | {"networkPolicy.egress.enabled": True}
     for rule in (*BUILT_IN_EGRESS, *extension.egress):
         path = f"networkPolicy.egress.{rule.name}"
         yield Value(
             f"{path}.to",
             [],
-            f"Peers that are {rule.description}, as in a NetworkPolicy. If empty, any.",
+            f"Peers for connections to {rule.description}, as in a NetworkPolicy. If empty, any.",
             OBJECTS,
             [{"ipBlock": {"cidr": "192.0.2.0/24"}}],
-            policy,
+            context,
         )
         description = f"Ports of {rule.description}."
-        yield Value(f"{path}.ports", list(rule.ports), description, PORTS, [8443], policy)
+        yield Value(f"{path}.ports", list(rule.ports), description, PORTS, [8443], context)
     yield Value(
         "networkPolicy.egress.extra",
         [],
         "Additional rules, as in a NetworkPolicy.",
         OBJECTS,
         [{"to": [{"ipBlock": {"cidr": "198.51.100.0/24"}}]}],
-        policy,
+        context,
     )
 
 
@@ -164,8 +164,8 @@ def build_webhook_values(project: Project, declared: OperatorParts) -> Iterator[
     if declared.optional_webhooks:
         enabled = "webhooks" in components
     yield Value("webhooks.enabled", enabled, "Enable the webhooks.", BOOLEAN, not enabled)
-    required: Json = {"webhooks.enabled": True}
-    yield from _build_certificate_values("webhooks", "cert-manager" in components, required)
+    context: Json = {"webhooks.enabled": True}
+    yield from _build_certificate_values("webhooks", "cert-manager" in components, context)
     yield Value(
         "webhooks.existingSecret",
         "",
@@ -173,7 +173,7 @@ def build_webhook_values(project: Project, declared: OperatorParts) -> Iterator[
         "cert-manager, the manager creates a CA of its own.",
         STRING,
         "webhook-certificate",
-        required | {"webhooks.caBundle": "Q0E="},
+        context | {"webhooks.caBundle": "Q0E="},
     )
     yield Value(
         "webhooks.caBundle",
@@ -181,5 +181,5 @@ def build_webhook_values(project: Project, declared: OperatorParts) -> Iterator[
         "CA of the certificate in existingSecret, PEM in Base64.",
         {"type": "string", "contentEncoding": "base64"},
         "Q0EgMg==",
-        required | {"webhooks.existingSecret": "webhook-certificate"},
+        context | {"webhooks.existingSecret": "webhook-certificate"},
     )

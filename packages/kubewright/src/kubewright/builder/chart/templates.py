@@ -90,7 +90,7 @@ class TemplateBuilder:
                 add_metadata(
                     project.name,
                     self._build_service_monitor(),
-                    label_value=".Values.metrics.serviceMonitor.labels",
+                    more_labels=".Values.metrics.serviceMonitor.labels",
                 ),
             ),
             "network-policy": self._render_if(
@@ -136,7 +136,7 @@ class TemplateBuilder:
                 add_metadata(
                     self._project.name,
                     account,
-                    annotation_value=".Values.serviceAccount.annotations",
+                    more_annotations=".Values.serviceAccount.annotations",
                 ),
             ),
             "rbac": self._render_if(".Values.rbac.create", *_flatten(files))
@@ -151,7 +151,7 @@ class TemplateBuilder:
         }
 
     def _add_aggregation(self, role: Document) -> Document:
-        """The role with labels that add it to a ClusterRole of Kubernetes, if the values do."""
+        """The role with labels that aggregate it to ClusterRoles of Kubernetes, by values."""
         metadata = dict(role["metadata"])
         labels = metadata.pop("labels", {})
         optional = self._optional_labels.get(metadata["name"], {})
@@ -246,19 +246,21 @@ class TemplateBuilder:
 
     def _build_certificates(self) -> str:
         files = build_certificate_files(self._project)
-        (issuer,), (webhook,) = files["issuer.yaml"], files["certificate.yaml"]
+        (issuer,), (webhook_certificate,) = files["issuer.yaml"], files["certificate.yaml"]
         service = build_metrics_service(self._project)["metadata"]["name"]
         host = f"{service}.{self._project.namespace}.svc"
-        metrics = webhook | {
+        metrics_certificate = webhook_certificate | {
             "metadata": build_metadata(self._project, "metrics-cert"),
-            "spec": webhook["spec"]
+            "spec": webhook_certificate["spec"]
             | {"dnsNames": [host, f"{host}.cluster.local"], "secretName": self._metrics_secret},
         }
         text = self._render_if(self._conditions.self_signed_issuer, issuer)
-        text += self._render_if(METRICS_CERT_MANAGER, self._set_issuer(metrics, "metrics"))
+        text += self._render_if(
+            METRICS_CERT_MANAGER, self._set_issuer(metrics_certificate, "metrics")
+        )
         if self._conditions.has_webhooks:
             condition = self._conditions.webhook_cert_manager
-            text += self._render_if(condition, self._set_issuer(webhook, "webhooks"))
+            text += self._render_if(condition, self._set_issuer(webhook_certificate, "webhooks"))
         return text
 
     def _set_issuer(self, certificate: Document, server: str) -> Document:
@@ -309,7 +311,7 @@ def _add_ca_bundle(client_config: Document) -> None:
 
 
 def _set_subjects(document: Document) -> Document:
-    """A binding to the service account of the values; other documents are unchanged."""
+    """A binding gets the ServiceAccount of the values; other documents are unchanged."""
     if "subjects" not in document:
         return document
     name = encode_inline(".Values.serviceAccount.name | quote")
@@ -317,7 +319,7 @@ def _set_subjects(document: Document) -> Document:
 
 
 def _read_manifests(project: Project, path: str) -> list[Document]:
-    """The objects of a file, those with a namespace in that of the release."""
+    """The objects of a file; those with a namespace get the namespace of the release."""
     documents = [
         document
         for document in parse_documents(project.read_text(path), path)

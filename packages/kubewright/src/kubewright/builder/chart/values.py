@@ -120,7 +120,7 @@ def _build_manager_values(project: Project) -> Iterator[Value]:
     yield Value(
         "env",
         [],
-        "Additional environment variables of the manager, as in a container.",
+        "Additional environment variables of the manager, as in the env of a container.",
         _ENVIRONMENT_VARIABLES,
         [{"name": "HTTPS_PROXY", "value": "http://proxy.example.com:3128"}],
     )
@@ -128,14 +128,14 @@ def _build_manager_values(project: Project) -> Iterator[Value]:
         yield Value(
             f"secrets.{secret.name}",
             secret.name,
-            f"Name of the Secret that is mounted at {secret.mount}. It may be missing.",
+            f"Name of the Secret that is mounted at {secret.mount}. The Secret is optional.",
             {"type": "string", "minLength": 1},
             "another-secret",
         )
     yield Value(
         "resources",
         manager.resources,
-        "Requests and limits of the manager.",
+        "Resource requests and limits of the manager.",
         OBJECT,
         {"limits": {"memory": "1Gi"}},
     )
@@ -182,7 +182,7 @@ def _build_pod_values() -> Iterator[Value]:
     )
     yield build(
         "topologySpreadConstraints",
-        "Spread of the replicas. A constraint without a labelSelector gets that of the Pods.",
+        "Spread of the replicas. A constraint without labelSelector applies to the manager's Pods.",
         OBJECTS,
         [
             {
@@ -203,7 +203,7 @@ def _build_pod_values() -> Iterator[Value]:
     )
     yield build(
         "extraVolumeMounts",
-        "Additional mounts of the manager.",
+        "Additional volume mounts of the manager.",
         OBJECTS,
         [{"name": "ca", "mountPath": "/etc/ca"}],
     )
@@ -213,7 +213,7 @@ def _build_availability_values(project: Project) -> Iterator[Value]:
     yield Value(
         "replicas",
         2 if "ha" in project.config.components else 1,
-        "Number of Pods. One of them is the leader, the others take over when it ends.",
+        "Number of Pods. One of them is the leader; if it ends, another takes over.",
         {"type": "integer", "minimum": 0},
         3,
     )
@@ -228,7 +228,7 @@ def _build_availability_values(project: Project) -> Iterator[Value]:
     yield Value(
         "podDisruptionBudget.enabled",
         None,
-        "Keep Pods running while Nodes are drained. If null, only with several replicas.",
+        "Create a PodDisruptionBudget. If null, only with several replicas.",
         {"type": ["boolean", "null"]},
         False,
         {"replicas": 2},
@@ -320,7 +320,7 @@ def _build_object_values(project: Project) -> Iterator[Value]:
         "createNamespace",
         False,
         'Render the Namespace, with the Pod Security level "restricted". Only for tools that use '
-        "`helm template`: with `helm install`, the namespace has to exist before.",
+        "`helm template`: `helm install` needs an existing namespace.",
         BOOLEAN,
         True,
     )
@@ -330,9 +330,9 @@ def _build_object_values(project: Project) -> Iterator[Value]:
     yield Value(
         "crds.keep",
         True,
-        "Keep the CRDs at `helm uninstall`, and with them the objects of all users.",
+        "Keep the CRDs and all custom resources at `helm uninstall`.",
         BOOLEAN,
         False,
     )
-    for name in project.config.chart_manifests:
-        yield Value(f"manifests.{name}", False, f"Add the objects of {name}.", BOOLEAN, True)
+    for name, path in project.config.chart_manifests.items():
+        yield Value(f"manifests.{name}", False, f"Add the objects of {path}.", BOOLEAN, True)

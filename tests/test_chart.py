@@ -32,6 +32,8 @@ ROOT = Path(__file__).parents[1]
 CHART = ROOT / "charts/vsphere-operators"
 DEPLOYMENT = ("Deployment", NAMESPACE, "vsphere-operators-controller-manager")
 VALUES = read_values(ROOT)
+VCENTERS = [{"ipBlock": {"cidr": "192.0.2.0/24"}}]
+API_SERVER = [{"ipBlock": {"cidr": "198.51.100.1/32"}}]
 SCHEMA: Json = json.loads((CHART / "values.schema.json").read_text())
 
 
@@ -142,6 +144,13 @@ WRONG_VALUES: list[tuple[Json, str]] = [
     ({"replica": 2}, "additional properties 'replica' not allowed"),
     ({"replicas": "two"}, "at '/replicas': got string, want integer"),
     ({"image.digest": "sha256:1"}, "at '/image/digest': .* does not match pattern"),
+    ({"image.repository": "example.com/x:v1"}, "at '/image/repository': .* not match pattern"),
+    ({"image.repository": "example.com/x@sha256:1"}, "at '/image/repository': .* not match"),
+    ({"image.tag": "@sha256:aa"}, "at '/image/tag': .* does not match pattern"),
+    ({"resources.limit.cpu": "2"}, "at '/resources': additional properties 'limit' not allowed"),
+    ({"resources.limits.memory": "lots"}, "at '/resources/limits/memory': .* not match pattern"),
+    ({"hostAliases": [{"hostnames": ["vc"]}]}, "at '/hostAliases/0': missing property 'ip'"),
+    ({"terminationGracePeriodSeconds": 0}, "at '/terminationGracePeriodSeconds': minimum"),
     ({"replicas": 2, "leaderElection.enabled": False}, "Enable the election, or set replicas=1"),
     ({"podDisruptionBudget.enabled": True}, "there is only one replica"),
     ({"podDisruptionBudget.minAvailable": 2, "replicas": 2}, "not less than replicas"),
@@ -163,6 +172,14 @@ WRONG_VALUES: list[tuple[Json, str]] = [
         "there is nothing to scrape",
     ),
     ({"networkPolicy.egress.enabled": True}, "networkPolicy.enabled is false"),
+    (
+        {
+            "networkPolicy.enabled": True,
+            "networkPolicy.egress.enabled": True,
+            "networkPolicy.egress.vcenters.to": VCENTERS,
+        },
+        r"networkPolicy\.egress\.apiServer\.to is not: its rule allows connections to any address",
+    ),
     ({"vcenter.server": "vc.example.com"}, "only some of vcenter.server"),
     ({"vcenters": [{"name": "west", "server": "vc"}]}, '"west" needs either existingSecret'),
     (
@@ -190,6 +207,7 @@ WRONG_VALUES: list[tuple[Json, str]] = [
     ),
     ({"vmGroups.limits": [{"quota": {"vms": "many"}}]}, "quota/vms': got string, want integer"),
     ({"env": [{"name": "A", "value": 1}]}, "at '/env/0/value': got number, want string"),
+    ({"env": [{"name": "A", "val": "b"}]}, "at '/env/0': additional properties 'val' not allowed"),
     # In YAML, a key without a value is null.
     ({"metrics": None}, "missing property 'metrics'"),
     ({"networkPolicy.egress": None}, "at '/networkPolicy': missing property 'egress'"),
@@ -262,13 +280,13 @@ def test_empty_labels_of_users_are_kept(helm: Helm) -> None:
 
 
 def test_egress_is_limited_to_what_the_manager_uses(helm: Helm) -> None:
-    peers = [{"ipBlock": {"cidr": "192.0.2.0/24"}}]
     objects = render(
         helm,
         {
             "networkPolicy.enabled": True,
             "networkPolicy.egress.enabled": True,
-            "networkPolicy.egress.vcenters.to": peers,
+            "networkPolicy.egress.apiServer.to": API_SERVER,
+            "networkPolicy.egress.vcenters.to": VCENTERS,
         },
     )
     spec = objects["NetworkPolicy", NAMESPACE, "vsphere-operators-controller-manager"]["spec"]
@@ -281,7 +299,91 @@ def test_egress_is_limited_to_what_the_manager_uses(helm: Helm) -> None:
         {("TCP", 443), ("TCP", 6443)},
         {("TCP", 443)},
     ]
-    assert [rule.get("to") for rule in spec["egress"]] == [None, None, peers]
+    assert [rule.get("to") for rule in spec["egress"]] == [None, API_SERVER, VCENTERS]
+
+
+def test_egress_needs_no_api_server_address_without_a_common_port(helm: Helm) -> None:
+    egress: Json = {"enabled": True, "apiServer": {"ports": [6443]}, "vcenters": {"to": VCENTERS}}
+    objects = render(helm, {"networkPolicy": {"enabled": True, "egress": egress}})
+    spec = objects["NetworkPolicy", NAMESPACE, "vsphere-operators-controller-manager"]["spec"]
+    assert [rule.get("to") for rule in spec["egress"]] == [None, None, VCENTERS]
+
+
+@pytest.mark.parametrize(
+    ("api", "project", "values"),
+    [
+        (
+            "monitoring.coreos.com/v1/ServiceMonitor",
+            "the Prometheus Operator",
+            ["metrics.existingSecret=x", "metrics.serviceMonitor.enabled=true"],
+        ),
+        (
+            "monitoring.coreos.com/v1/PrometheusRule",
+            "the Prometheus Operator",
+            ["manifests.prometheusRule=true"],
+        ),
+        ("cert-manager.io/v1/Certificate", "cert-manager", ["metrics.certManager=true"]),
+        (
+            "cert-manager.io/v1/Certificate",
+            "cert-manager",
+            ["webhooks.enabled=true", "webhooks.certManager=true"],
+        ),
+    ],
+)
+def test_missing_crds_of_other_projects_are_explained(
+    helm: Helm, api: str, project: str, values: list[str]
+) -> None:
+    settings = [f"--set={value}" for value in ("image.repository=operators", *values)]
+    command = ["template", "release", str(CHART), *settings]
+    # As on an API server, which `helm template` does not ask.
+    command.append("--api-versions=apiregistration.k8s.io/v1")
+    name = values[-1].removesuffix("=true")
+    message = f"{name} is true, but the cluster has no CRD for .* Install {project} first"
+    with pytest.raises(HelmFailed, match=message):
+        helm.run(*command)
+    assert api.rpartition("/")[2] in helm.run(*command, f"--api-versions={api}")
+
+
+def test_security_contexts_are_merged_with_the_restricted_profile(helm: Helm) -> None:
+    values = {
+        "podSecurityContext": {"fsGroup": 1000, "seccompProfile": None},
+        "securityContext": {"readOnlyRootFilesystem": False},
+    }
+    pod = render(helm, values)[DEPLOYMENT]["spec"]["template"]["spec"]
+    assert pod["securityContext"] == {"runAsNonRoot": True, "fsGroup": 1000}
+    assert pod["containers"][0]["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": False,
+        "runAsNonRoot": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+
+
+def render_notes(helm: Helm, *values: str) -> str:
+    settings = [f"--set={value}" for value in ("image.repository=operators", *values)]
+    command = ("install", "release", str(CHART), "--dry-run=client", "--namespace", NAMESPACE)
+    return helm.run(*command, *settings).partition("\nNOTES:\n")[2]
+
+
+@pytest.mark.parametrize(
+    ("values", "shown"),
+    [
+        (["page.enabled=true"], "port-forward"),
+        (["webhooks.enabled=true"], "The webhooks reject"),
+        (["labelNodes.enabled=true"], "kubectl get nodes -L"),
+        (["namespaced=true"], f"vminfoes -n {NAMESPACE}"),
+        (["crds.keep=false"], "Delete all VmGroups before `helm uninstall`"),
+    ],
+)
+def test_notes_follow_the_values(helm: Helm, values: list[str], shown: str) -> None:
+    assert shown not in render_notes(helm)
+    assert shown in render_notes(helm, *values)
+
+
+def test_notes_ask_for_the_secret_only_if_the_chart_does_not_create_it(helm: Helm) -> None:
+    assert "create secret generic my-creds" in render_notes(helm, "secrets.vc-creds=my-creds")
+    account = ("server=vc.example.com", "username=ops", "password=changeme")
+    assert "create secret" not in render_notes(helm, *(f"vcenter.{value}" for value in account))
 
 
 def test_service_monitor_verifies_the_certificate(helm: Helm) -> None:

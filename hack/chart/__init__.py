@@ -157,6 +157,8 @@ CHART = ChartExtension(
     volume_mounts=(_FOLDER / "volume-mounts.tpl").read_text(),
     templates={path.stem: path.read_text() for path in sorted(_FOLDER.glob("templates/*.yaml"))},
     notes=(_FOLDER / "notes.txt").read_text(),
+    removal_notes=(_FOLDER / "removal-notes.txt").read_text(),
+    preparation=(_FOLDER / "preparation.sh").read_text(),
     annotations={
         "artifacthub.io/category": "integration-delivery",
         "artifacthub.io/operatorCapabilities": "Auto Pilot",

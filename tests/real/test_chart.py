@@ -308,6 +308,19 @@ async def test_release_takes_over_what_kubectl_has_installed(
     await eventually(has_no_release, within=30)
 
 
+async def test_missing_crds_of_other_projects_fail_before_a_release_exists(
+    helm: Helm, chart: Path
+) -> None:
+    values: Json = {
+        "image": {"repository": "example.com/operators"},
+        "manifests": {"prometheusRule": True},
+    }
+    with pytest.raises(HelmFailed, match="Install the Prometheus Operator first"):
+        await run_helm(helm, "install", str(chart), "--create-namespace", values=values)
+    releases = await asyncio.to_thread(helm.run, "list", "--all-namespaces", "--output=json")
+    assert json.loads(releases) == []
+
+
 def test_api_server_accepts_the_examples_of_all_values(
     control_plane: ControlPlane, helm: Helm, chart: Path, pytestconfig: pytest.Config
 ) -> None:
@@ -317,7 +330,7 @@ def test_api_server_accepts_the_examples_of_all_values(
         for path, value in read_values(pytestconfig.rootpath).items()
         if not path.startswith(NOT_COMBINED)
     }
-    assert {"topologySpreadConstraints", "networkPolicy.egress.vcenters.to"} <= values.keys()
+    assert {"dnsConfig", "envFrom", "networkPolicy.egress.vcenters.to"} <= values.keys()
     objects = render(helm, chart, values)
     for item in objects.values():
         if "namespace" in item["metadata"]:

@@ -51,6 +51,16 @@ A rule of the NetworkPolicy as JSON: (list VALUES PROTOCOLS).
 {{- end }}
 {{- toJson $result }}
 {{- end }}
+{{/*
+Not empty if two rules of the NetworkPolicy have a port in common: (list VALUES VALUES).
+*/}}
+{{- define "vsphere-operators.common-port" -}}
+{{- range $port := (index . 0).ports }}
+{{- range (index $ 1).ports }}
+{{- if eq (int $port) (int .) }}{{ $port }}{{ end }}
+{{- end }}
+{{- end }}
+{{- end }}
 {{- define "vsphere-operators.checks" -}}
 {{- if and (gt (int .Values.replicas) 1) (not .Values.leaderElection.enabled) }}
 {{- fail "replicas is greater than 1, but leaderElection.enabled is false: all replicas would act at the same time. Enable the election, or set replicas=1" }}
@@ -87,5 +97,20 @@ A rule of the NetworkPolicy as JSON: (list VALUES PROTOCOLS).
 {{- end }}
 {{- if and .Values.vmGroups.limits .Values.vmGroups.existingLimitsSecret }}
 {{- fail "vmGroups.limits and vmGroups.existingLimitsSecret are both set. Unset one of them" }}
+{{- end }}
+{{- if and .Values.networkPolicy.egress.enabled .Values.networkPolicy.egress.vcenters.to (not .Values.networkPolicy.egress.apiServer.to) (include "vsphere-operators.common-port" (list .Values.networkPolicy.egress.vcenters .Values.networkPolicy.egress.apiServer)) }}
+{{- fail "networkPolicy.egress.vcenters.to is set, but networkPolicy.egress.apiServer.to is not: its rule allows connections to any address on the same port. Set networkPolicy.egress.apiServer.to to the addresses of the API server, which `kubectl get endpointslices kubernetes -n default` shows, or remove the port from networkPolicy.egress.apiServer.ports" }}
+{{- end }}
+{{- if and (.Values.metrics.serviceMonitor.enabled) (.Capabilities.APIVersions.Has "apiregistration.k8s.io/v1") (not (.Capabilities.APIVersions.Has "monitoring.coreos.com/v1/ServiceMonitor")) }}
+{{- fail "metrics.serviceMonitor.enabled is true, but the cluster has no CRD for ServiceMonitor (monitoring.coreos.com). Install the Prometheus Operator first, or set metrics.serviceMonitor.enabled=false" }}
+{{- end }}
+{{- if and (and .Values.metrics.enabled .Values.metrics.certManager) (.Capabilities.APIVersions.Has "apiregistration.k8s.io/v1") (not (.Capabilities.APIVersions.Has "cert-manager.io/v1/Certificate")) }}
+{{- fail "metrics.certManager is true, but the cluster has no CRD for Certificate (cert-manager.io). Install cert-manager first, or set metrics.certManager=false" }}
+{{- end }}
+{{- if and (and .Values.webhooks.enabled .Values.webhooks.certManager) (.Capabilities.APIVersions.Has "apiregistration.k8s.io/v1") (not (.Capabilities.APIVersions.Has "cert-manager.io/v1/Certificate")) }}
+{{- fail "webhooks.certManager is true, but the cluster has no CRD for Certificate (cert-manager.io). Install cert-manager first, or set webhooks.certManager=false" }}
+{{- end }}
+{{- if and (.Values.manifests.prometheusRule) (.Capabilities.APIVersions.Has "apiregistration.k8s.io/v1") (not (.Capabilities.APIVersions.Has "monitoring.coreos.com/v1/PrometheusRule")) }}
+{{- fail "manifests.prometheusRule is true, but the cluster has no CRD for PrometheusRule (monitoring.coreos.com). Install the Prometheus Operator first, or set manifests.prometheusRule=false" }}
 {{- end }}
 {{- end }}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,8 @@ CHART = ChartExtension(
     templates={"TEMPLATE": "# {{ .Values.mail.quiet }}\\n---\\napiVersion: v1\\nkind: ConfigMap\\n"
                "metadata:\\n  name: mail-{{ .Values.mail.quiet }}\\n"},
     notes="Mail is sent by {{ .Values.mail.server }}.",
+    removal_notes="Send all mails first.",
+    preparation="kubectl create secret generic mail",
     annotations={"artifacthub.io/category": "networking"},
 )
 NOT_A_CHART = 1
@@ -57,6 +60,38 @@ def test_every_value_of_a_new_operator_changes_the_output(greeter: Path, tmp_pat
     with pytest.raises(HelmFailed, match=r"mail\.server is of no use"):
         render(helm, chart, {"mail.server": "x", "mail.quiet": True})
     assert "0 chart(s) failed" in helm.run("lint", "--strict", str(chart))
+
+
+@pytest.mark.parametrize(
+    ("image", "parts"),
+    [
+        ("controller:latest", ("", "", "")),
+        ("greeter", ("greeter", "", "")),
+        ("example.com:5000/greeter", ("example.com:5000/greeter", "", "")),
+        ("example.com:5000/greeter:v1", ("example.com:5000/greeter", "v1", "")),
+        ("greeter:v1@sha256:" + "0" * 64, ("greeter", "v1", "sha256:" + "0" * 64)),
+    ],
+)
+def test_image_of_the_project_is_the_default(
+    greeter: Path, image: str, parts: tuple[str, str, str]
+) -> None:
+    pyproject = greeter / "pyproject.toml"
+    pyproject.write_text(pyproject.read_text().replace("controller:latest", image))
+    values = read_values(greeter)
+    paths = ("image.repository", "image.tag", "image.digest")
+    assert tuple(values[path].default for path in paths) == parts
+    for path in paths:
+        assert re.search(values[path].schema["pattern"], values[path].default)
+
+
+def test_notes_and_readme_have_what_a_project_adds(greeter: Path) -> None:
+    add_extension(greeter)
+    project = Project.read(greeter)
+    files = build_chart(project, project.load_declarations())
+    notes = files["templates/NOTES.txt"]
+    assert "Mail is sent by {{ .Values.mail.server }}." in notes
+    assert notes.endswith("Send all mails first.\n")
+    assert "\nkubectl create secret generic mail\nhelm install greeter CHART" in files["README.md"]
 
 
 def test_own_ca_is_in_webhooks_and_conversions(greeter: Path, tmp_path: Path) -> None:

@@ -1,16 +1,19 @@
 """`kubewright helm`: a chart with the objects of config/, and values for the installation.
 
-model          what a value is, and what a project adds to the chart
-values         the values of every chart
-server_values  those of metrics, network policy and webhooks
-placeholders   expressions of Helm inside documents
-conditions     when parts of the chart are rendered
-metadata       labels and annotations of every object
-deployment     the template of the Deployment
-templates      all other templates
-helpers        named templates, and the checks of values that a schema cannot express
-dashboards     dashboards for Grafana
-files          Chart.yaml, values.yaml, values.schema.json, README.md and NOTES.txt
+model            what a value is, and what a project adds to the chart
+values           the values of every chart
+pod_values       those of the manager's container and of its Pods
+server_values    those of metrics, network policy and webhooks
+placeholders     expressions of Helm inside documents
+conditions       when parts of the chart are rendered
+metadata         labels and annotations of every object
+deployment       the template of the Deployment
+extra_manifests  files of the project that values add
+templates        all other templates
+helpers          named templates
+checks           the checks of values that a schema cannot express
+dashboards       dashboards for Grafana
+files            Chart.yaml, values.yaml, values.schema.json, README.md and NOTES.txt
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ import msgspec
 
 from ...errors import ConfigError
 from ..project import OperatorParts, Project
-from .conditions import ChartConditions
+from .checks import build_checks
 from .dashboards import read_dashboards
 from .files import (
     CHART_HEADER,
@@ -51,14 +54,12 @@ def build_chart(project: Project, declared: OperatorParts) -> dict[str, str]:
             raise ConfigError(f'{project.config.chart}: the chart already has a template "{name}"')
         templates[name] = text
     kinds = sorted({kind.definition.plural for kind in declared.kinds})
-    helpers = render_helpers(
-        project.name, extension, has_webhooks=ChartConditions(declared).has_webhooks
-    )
+    helpers = render_helpers(project.name, build_checks(project, declared, extension))
     return {
         "Chart.yaml": render_chart_yaml(project, declared, extension),
         "values.yaml": render_values(values),
         "values.schema.json": render_schema(values),
-        "README.md": render_readme(project, values),
+        "README.md": render_readme(project, values, extension),
         "templates/NOTES.txt": render_notes(project, kinds, extension),
         "templates/_helpers.tpl": helpers,
         **{

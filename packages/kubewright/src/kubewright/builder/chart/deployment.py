@@ -43,6 +43,10 @@ def build_deployment_template(
     spec["strategy"] = encode_if_block(
         "not .Values.leaderElection.enabled", "strategy:", "  type: Recreate"
     )
+    limit = ".Values.revisionHistoryLimit"
+    spec["revisionHistoryLimit"] = encode_if_block(
+        f'not (kindIs "invalid" {limit})', f"revisionHistoryLimit: {{{{ {limit} }}}}"
+    )
     _add_pod_metadata(spec["template"]["metadata"])
     pod = spec["template"]["spec"]
     _add_pod_values(project, pod)
@@ -69,7 +73,16 @@ def _add_pod_metadata(metadata: Document) -> None:
 
 def _add_pod_values(project: Project, pod: Document) -> None:
     pod["serviceAccountName"] = encode_inline(".Values.serviceAccount.name | quote")
-    for field in ("imagePullSecrets", "nodeSelector", "tolerations", "priorityClassName"):
+    pod["securityContext"] = encode_inline("toJson .Values.podSecurityContext")
+    pod["terminationGracePeriodSeconds"] = encode_inline(".Values.terminationGracePeriodSeconds")
+    for field in (
+        "imagePullSecrets",
+        "nodeSelector",
+        "tolerations",
+        "priorityClassName",
+        "hostAliases",
+        "dnsConfig",
+    ):
         pod[field] = encode_value(field, f".Values.{field}")
     anti_affinity = dump_yaml({"affinity": build_anti_affinity(project)}).splitlines()
     pod["affinity"] = encode_block(
@@ -100,6 +113,8 @@ def _add_container_values(
     container["image"] = encode_inline(f'include "{project.name}.image" . | quote')
     container["imagePullPolicy"] = encode_value("imagePullPolicy", ".Values.image.pullPolicy")
     container["resources"] = encode_inline("toJson .Values.resources")
+    container["securityContext"] = encode_inline("toJson .Values.securityContext")
+    container["envFrom"] = encode_value("envFrom", ".Values.envFrom")
     container["env"] += [
         encode_optional_item(".Values.namespaced", build_namespace_variable("WATCH_NAMESPACE")),
         _encode_list(".Values.env"),

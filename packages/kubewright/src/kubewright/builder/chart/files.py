@@ -177,17 +177,25 @@ def _is_required(node: Value | _Tree) -> bool:
     return isinstance(node.default, int) or (isinstance(node.default, str) and node.default != "")
 
 
-def render_readme(project: Project, values: Iterable[Value]) -> str:
+def render_readme(project: Project, values: Iterable[Value], extension: ChartExtension) -> str:
     rows = "".join(
         f"| `{value.path}` | {_format_default(value.default)} | {value.description} |\n"
         for value in values
     )
-    install = f"helm install {project.name} CHART --namespace {project.namespace}"
+    namespace = project.namespace
+    preparation = f"{extension.preparation.strip()}\n" if extension.preparation else ""
+    pages = (
+        "Paths such as docs/... are in the repository that the chart is built from.\n\n"
+        if "docs/" in rows
+        else ""
+    )
     return f"""\
 {_PAGE_HEADER}# Helm chart of {project.name}
 
 ```sh
-{install} --create-namespace \\
+kubectl create namespace {namespace}
+kubectl label namespace {namespace} pod-security.kubernetes.io/enforce=restricted
+{preparation}helm install {project.name} CHART --namespace {namespace} --wait \\
   --set image.repository=example.com/{project.name} --set image.tag=v1
 ```
 
@@ -203,7 +211,7 @@ is required. Names of objects do not depend on the release: install the chart on
 
 ## Values
 
-| value | default | description |
+{pages}| value | default | description |
 |---|---|---|
 {rows}"""
 
@@ -215,12 +223,10 @@ def _format_default(default: Any) -> str:
 def render_notes(project: Project, kinds: Sequence[str], extension: ChartExtension) -> str:
     deployment = f"deployment/{project.name}-controller-manager"
     listed = ",".join(kinds)
-    resources = (
-        f"\nList the custom resources:\n\n  kubectl get {listed} --all-namespaces\n"
-        if kinds
-        else ""
-    )
+    scope = "{{ if .Values.namespaced }}-n {{ .Release.Namespace }}{{ else }}-A{{ end }}"
+    resources = f"\nList the custom resources:\n\n  kubectl get {listed} {scope}\n" if kinds else ""
     notes = f"\n{extension.notes.strip()}\n" if extension.notes else ""
+    removal = f"\n{extension.removal_notes.strip()}\n" if extension.removal_notes else ""
     return f"""\
 {{{{- /* {_GENERATED_BY}; run `make helm`. */ -}}}}
 {project.name} {{{{ .Chart.AppVersion }}}} is installed in namespace {{{{ .Release.Namespace }}}}.
@@ -236,4 +242,4 @@ Wait until it runs:
 
 `helm uninstall` deletes the CRDs and with them all custom resources, because crds.keep is false.
 {{{{- end }}}}
-"""
+{removal}"""

@@ -9,6 +9,7 @@ from typing import Any
 Json = dict[str, Any]
 
 STRING: Json = {"type": "string"}
+NAME: Json = {"type": "string", "minLength": 1}
 BOOLEAN: Json = {"type": "boolean"}
 OBJECT: Json = {"type": "object"}
 OBJECTS: Json = {"type": "array", "items": OBJECT}
@@ -70,5 +71,9 @@ class ChartExtension:
     """More files below templates/, by name. `NAME.metadata` is the helper for their metadata."""
     notes: str = ""
     """A part of NOTES.txt, which Helm prints after the installation."""
+    removal_notes: str = ""
+    """The end of NOTES.txt: what to do before `helm uninstall`."""
+    preparation: str = ""
+    """Commands for README.md that create what `helm install` needs in the namespace."""
     annotations: Mapping[str, str] = field(default_factory=dict)
     """Annotations of Chart.yaml, in addition to the generated ones."""

@@ -134,15 +134,18 @@ def build_network_values(project: Project, extension: ChartExtension) -> Iterato
         context,
     )
     context = context | {"networkPolicy.egress.enabled": True}
+    api_server = {"networkPolicy.egress.apiServer.to": [{"ipBlock": {"cidr": "192.0.2.1/32"}}]}
     for rule in (*BUILT_IN_EGRESS, *extension.egress):
         path = f"networkPolicy.egress.{rule.name}"
+        description = f"Peers for connections to {rule.description}, as in a NetworkPolicy."
         yield Value(
             f"{path}.to",
             [],
-            f"Peers for connections to {rule.description}, as in a NetworkPolicy. If empty, any.",
+            f"{description} If empty, any."
+            + (" Needs apiServer.to, if they share a port." if rule in extension.egress else ""),
             OBJECTS,
             [{"ipBlock": {"cidr": "192.0.2.0/24"}}],
-            context,
+            context | (api_server if rule in extension.egress else {}),
         )
         description = f"Ports of {rule.description}."
         yield Value(f"{path}.ports", list(rule.ports), description, PORTS, [8443], context)

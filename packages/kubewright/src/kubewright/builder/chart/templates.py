@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 
-from ...yaml_text import parse_documents
 from ..manifests import Document, Files
 from ..manifests.components import build_namespaced_roles
 from ..manifests.deployment import (
@@ -40,6 +39,7 @@ from .conditions import (
 )
 from .dashboards import render_dashboards
 from .deployment import build_deployment_template
+from .extra_manifests import read_manifests
 from .metadata import add_metadata
 from .model import ChartExtension
 from .placeholders import (
@@ -98,7 +98,7 @@ class TemplateBuilder:
             ),
             "crds": wrap_if(".Values.crds.install", render_documents(*self._build_crds())),
             "manifests": "".join(
-                self._render_if(f".Values.manifests.{value}", *_read_manifests(project, path))
+                self._render_manifests(value, path)
                 for value, path in project.config.chart_manifests.items()
             ),
             "dashboards": render_dashboards(project),
@@ -118,6 +118,14 @@ class TemplateBuilder:
 
     def _render_if(self, condition: str, *documents: Document) -> str:
         return render_if(condition, *(self._add_metadata(document) for document in documents))
+
+    def _render_manifests(self, value: str, path: str) -> str:
+        labels = f".Values.manifests.{value}Labels"
+        documents = (
+            add_metadata(self._project.name, _set_subjects(document), more_labels=labels)
+            for document in read_manifests(self._project, path)
+        )
+        return render_if(f".Values.manifests.{value}", *documents)
 
     def _build_access(self) -> dict[str, str]:
         files = build_role_files(self._project, self._declared)
@@ -316,19 +324,6 @@ def _set_subjects(document: Document) -> Document:
         return document
     name = encode_inline(".Values.serviceAccount.name | quote")
     return document | {"subjects": [subject | {"name": name} for subject in document["subjects"]]}
-
-
-def _read_manifests(project: Project, path: str) -> list[Document]:
-    """The objects of a file; those with a namespace get the namespace of the release."""
-    documents = [
-        document
-        for document in parse_documents(project.read_text(path), path)
-        if isinstance(document, dict)
-    ]
-    for document in documents:
-        if "namespace" in document.get("metadata", {}):
-            document["metadata"]["namespace"] = project.namespace
-    return documents
 
 
 def _flatten(files: Files) -> list[Document]:

@@ -11,15 +11,14 @@ from ..project import FeatureEntry, OperatorParts, Project
 from .dashboards import build_dashboard_values
 from .model import (
     BOOLEAN,
-    OBJECT,
-    OBJECTS,
+    NAME,
     STRING,
     STRING_MAP,
-    STRINGS,
     ChartExtension,
     Json,
     Value,
 )
+from .pod_values import build_manager_values, build_pod_values
 from .server_values import build_metrics_values, build_network_values, build_webhook_values
 
 _COUNT_OR_PERCENTAGE: Json = {
@@ -36,15 +35,6 @@ _REFERENCES: Json = {
         "additionalProperties": False,
     },
 }
-_ENVIRONMENT_VARIABLES: Json = {
-    "type": "array",
-    "items": {
-        "type": "object",
-        # Kubernetes rejects a number or a switch as value.
-        "properties": {"name": {"type": "string", "minLength": 1}, "value": STRING},
-        "required": ["name"],
-    },
-}
 # The image of a new project, which exists in no registry.
 _PLACEHOLDER_IMAGE = "controller:latest"
 
@@ -56,9 +46,9 @@ def build_values(
     return [
         *_build_image_values(project),
         *extension.values,
-        *_build_manager_values(project),
+        *build_manager_values(project),
         *(_build_feature_value(project, feature) for feature in project.config.optional_features),
-        *_build_pod_values(),
+        *build_pod_values(),
         *_build_availability_values(project),
         *_build_access_values(project),
         *_build_object_values(project),
@@ -69,25 +59,37 @@ def build_values(
     ]
 
 
-def _split_image(image: str) -> tuple[str, str]:
-    """The repository and the tag of an image; both empty for the image of a new project."""
+def _split_image(image: str) -> tuple[str, str, str]:
+    """The repository, the tag and the digest of an image; empty for the image of a new project."""
     if image == _PLACEHOLDER_IMAGE:
-        return "", ""
+        return "", "", ""
+    image, _, digest = image.partition("@")
     name, _, tag = image.rpartition(":")
     # The colon may belong to the port of the registry.
-    return (name, tag) if name and "/" not in tag else (image, "")
+    return (name, tag, digest) if name and "/" not in tag else (image, "", digest)
 
 
 def _build_image_values(project: Project) -> Iterator[Value]:
-    repository, tag = _split_image(project.config.image)
+    repository, tag, digest = _split_image(project.config.image)
     example = f"example.com/{project.name}"
-    yield Value("image.repository", repository, "Image without its tag.", STRING, example)
     yield Value(
-        "image.tag", tag, "Tag of the image. Defaults to the appVersion of the chart.", STRING, "v9"
+        "image.repository",
+        repository,
+        "Image without its tag.",
+        # A colon is part of the registry's port only if a slash follows.
+        {"type": "string", "pattern": r"^$|^([^\s@]+/)?[^\s@:/]+$"},
+        example,
+    )
+    yield Value(
+        "image.tag",
+        tag,
+        "Tag of the image. Defaults to the appVersion of the chart.",
+        {"type": "string", "pattern": r"^$|^\w[\w.-]{0,127}$"},
+        "v9",
     )
     yield Value(
         "image.digest",
-        "",
+        digest,
         "Digest of the image, such as sha256:.... If set, it takes precedence over the tag.",
         {"type": "string", "pattern": "^$|^sha256:[0-9a-f]{64}$"},
         f"sha256:{'0' * 64}",
@@ -108,39 +110,6 @@ def _build_image_values(project: Project) -> Iterator[Value]:
     )
 
 
-def _build_manager_values(project: Project) -> Iterator[Value]:
-    manager = project.config.manager
-    yield Value(
-        "flags",
-        [],
-        "Additional flags of the manager, such as -zap-log-level=debug.",
-        STRINGS,
-        ["-zap-devel"],
-    )
-    yield Value(
-        "env",
-        [],
-        "Additional environment variables of the manager, as in the env of a container.",
-        _ENVIRONMENT_VARIABLES,
-        [{"name": "HTTPS_PROXY", "value": "http://proxy.example.com:3128"}],
-    )
-    for secret in manager.secrets:
-        yield Value(
-            f"secrets.{secret.name}",
-            secret.name,
-            f"Name of the Secret that is mounted at {secret.mount}. The Secret is optional.",
-            {"type": "string", "minLength": 1},
-            "another-secret",
-        )
-    yield Value(
-        "resources",
-        manager.resources,
-        "Resource requests and limits of the manager.",
-        OBJECT,
-        {"limits": {"memory": "1Gi"}},
-    )
-
-
 def to_value_name(feature: str) -> str:
     first, *others = feature.split("-")
     return "".join([first, *(part.capitalize() for part in others)])
@@ -153,68 +122,19 @@ def _build_feature_value(project: Project, feature: FeatureEntry) -> Value:
     return Value(path, enabled, description, BOOLEAN, not enabled)
 
 
-def _build_pod_values() -> Iterator[Value]:
-    def build(path: str, description: str, schema: Json, example: object) -> Value:
-        default: object = {} if schema["type"] == "object" else []
-        return Value(path, "" if schema is STRING else default, description, schema, example)
-
-    yield build("podLabels", "Additional labels of the Pods.", STRING_MAP, {"team": "platform"})
-    yield build(
-        "podAnnotations",
-        "Additional annotations of the Pods.",
-        STRING_MAP,
-        {"example.com/note": "x"},
-    )
-    yield build(
-        "nodeSelector", "Labels of the Nodes to run on.", STRING_MAP, {"kubernetes.io/os": "linux"}
-    )
-    yield build(
-        "tolerations",
-        "Tolerations of the Pods.",
-        OBJECTS,
-        [{"key": "node-role.kubernetes.io/control-plane", "operator": "Exists"}],
-    )
-    yield build(
-        "affinity",
-        "Affinity of the Pods. If empty, several replicas prefer different Nodes.",
-        OBJECT,
-        {"podAntiAffinity": {}},
-    )
-    yield build(
-        "topologySpreadConstraints",
-        "Spread of the replicas. A constraint without labelSelector applies to the manager's Pods.",
-        OBJECTS,
-        [
-            {
-                "maxSkew": 1,
-                "topologyKey": "topology.kubernetes.io/zone",
-                "whenUnsatisfiable": "ScheduleAnyway",
-            }
-        ],
-    )
-    yield build(
-        "priorityClassName", "PriorityClass of the Pods.", STRING, "system-cluster-critical"
-    )
-    yield build(
-        "extraVolumes",
-        "Additional volumes of the Pods.",
-        OBJECTS,
-        [{"name": "ca", "configMap": {"name": "ca"}}],
-    )
-    yield build(
-        "extraVolumeMounts",
-        "Additional volume mounts of the manager.",
-        OBJECTS,
-        [{"name": "ca", "mountPath": "/etc/ca"}],
-    )
-
-
 def _build_availability_values(project: Project) -> Iterator[Value]:
     yield Value(
         "replicas",
         2 if "ha" in project.config.components else 1,
         "Number of Pods. One of them is the leader; if it ends, another takes over.",
         {"type": "integer", "minimum": 0},
+        3,
+    )
+    yield Value(
+        "revisionHistoryLimit",
+        None,
+        "Number of old ReplicaSets to keep. If null, the default of Kubernetes.",
+        {"type": ["integer", "null"], "minimum": 0},
         3,
     )
     yield Value(
@@ -258,7 +178,7 @@ def _build_access_values(project: Project) -> Iterator[Value]:
         "serviceAccount.name",
         "controller-manager",
         "Name of the ServiceAccount.",
-        {"type": "string", "minLength": 1},
+        NAME,
         "another-account",
     )
     yield Value(
@@ -336,3 +256,11 @@ def _build_object_values(project: Project) -> Iterator[Value]:
     )
     for name, path in project.config.chart_manifests.items():
         yield Value(f"manifests.{name}", False, f"Add the objects of {path}.", BOOLEAN, True)
+        yield Value(
+            f"manifests.{name}Labels",
+            {},
+            f"Additional labels of the objects of {path}.",
+            STRING_MAP,
+            {"release": "prometheus"},
+            {f"manifests.{name}": True},
+        )

@@ -11,7 +11,18 @@ _METRICS_PORT = 8443
 _HEALTH_PORT = 8081
 _WEBHOOK_PORT = 9443
 # The manager waits 30 s for running reconciles, then releases the lease and its connections.
-_TERMINATION_GRACE_SECONDS = 40
+TERMINATION_GRACE_SECONDS = 40
+# These satisfy the Pod Security level "restricted".
+POD_SECURITY_CONTEXT: Document = {
+    "runAsNonRoot": True,
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
+SECURITY_CONTEXT: Document = {
+    "allowPrivilegeEscalation": False,
+    "readOnlyRootFilesystem": True,
+    "runAsNonRoot": True,
+    "capabilities": {"drop": ["ALL"]},
+}
 
 
 def manager_labels(project: Project) -> dict[str, str]:
@@ -55,8 +66,8 @@ def _build_pod_spec(project: Project, declared: OperatorParts) -> Document:
     tmp = {"name": "tmp", "emptyDir": {"medium": "Memory", "sizeLimit": "16Mi"}}
     return {
         "serviceAccountName": SERVICE_ACCOUNT,
-        "terminationGracePeriodSeconds": _TERMINATION_GRACE_SECONDS,
-        "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
+        "terminationGracePeriodSeconds": TERMINATION_GRACE_SECONDS,
+        "securityContext": POD_SECURITY_CONTEXT,
         "containers": [_build_container(project, declared)],
         "volumes": [tmp, *secrets],
     }
@@ -86,12 +97,7 @@ def _build_container(project: Project, declared: OperatorParts) -> Document:
         "livenessProbe": _build_probe("/healthz", 15, 20),
         "readinessProbe": _build_probe("/readyz", 5, 10),
         "resources": project.config.manager.resources,
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "readOnlyRootFilesystem": True,
-            "runAsNonRoot": True,
-            "capabilities": {"drop": ["ALL"]},
-        },
+        "securityContext": SECURITY_CONTEXT,
         "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}, *mounts],
     }
 

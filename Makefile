@@ -33,8 +33,11 @@ TESTS ?=
 KUBERNETES ?= $(KUBEWRIGHT_KUBERNETES)
 export KUBEWRIGHT_KUBERNETES := $(KUBERNETES)
 # Test files at the same time. Each process has its own control plane and mostly waits.
-JOBS ?= $(if $(TESTS),0,2)
+JOBS ?= $(if $(TESTS),0,4)
 ARGS ?=
+# Tests run make, which must not see the variables of this run.
+RUN_TESTS = env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL -u ARGS -u JOBS -u TESTS -u PYTHON -u VENV
+PYTEST = $(RUN_TESTS) $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo-setup testenv testenv-wheel testenv-archive binaries simulator test \
@@ -106,12 +109,11 @@ simulator: binaries ## Find or build the binaries and vcsim, the simulated vCent
 ##@ Test and check
 
 test: testenv ## Run all tests; one file: TESTS=path; oldest Kubernetes: KUBERNETES=1.33
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder \
+	$(PYTEST) -n $(JOBS) --dist loadfile --no-loadscope-reorder \
 	  --durations=20 $(TESTS) $(ARGS)
 
-# Two processes also for some files: the time goes into imports and collection.
-test-unit: setup ## Run the tests that start no API server, simulator, helm or browser: 3 minutes
-	$(BIN)/python -m pytest -p hack.pytest_selection --without=real-parts -k "not real" -n 2 \
+test-unit: setup ## Run the tests that start no other program, without make testenv; 3 minutes
+	$(PYTEST) -p hack.pytest_selection --without=programs -k "not real" -n 2 \
 	  --dist loadfile --durations=20 $(TESTS) $(ARGS)
 
 crash-sweep: testenv ## Kill the manager at every call of a VmGroup, in three ways; most of an hour
@@ -134,10 +136,10 @@ rotation: testenv ## Rotate a webhook CA three times during a stream of creates;
 	  packages/kubewright/tests/webhook/test_real_cert_rotation.py
 
 # The version as a name of a folder, so that environments of several versions can exist.
-test-python: ## Run the tests that need no API server on another Python: PYTHON=python3.13
+test-python: testenv ## Run the tests that need no API server on another Python: PYTHON=python3.13
 	$(MAKE) --no-print-directory setup VENV=.venv-$(notdir $(PYTHON))
-	.venv-$(notdir $(PYTHON))/bin/python -m pytest -p hack.pytest_selection --without=api-server \
-	  -n $(JOBS) --dist loadfile -k "not real" $(TESTS) $(ARGS)
+	$(RUN_TESTS) .venv-$(notdir $(PYTHON))/bin/python -m pytest -p hack.pytest_selection \
+	  --without=api-server -k "not real" -n $(JOBS) --dist loadfile $(TESTS) $(ARGS)
 
 test-vcsim: ## Vet and test the simulated vCenter; needs Go
 	cd testenv/vcsim && test -z "$$(gofmt -l .)" && go vet ./... && go test ./...

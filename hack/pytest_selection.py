@@ -1,8 +1,8 @@
 """A pytest plugin that leaves out tests by what they start: `-p hack.pytest_selection`.
 
     --without=api-server   tests that start an API server (make test-python)
-    --without=real-parts   also those with a simulated vCenter, helm, Prometheus or Chromium
-                           (make test-unit, which needs no binaries)
+    --without=programs     tests that start any program: also the simulated vCenter, helm,
+                           Prometheus, Chromium, and the tools of the builder (make test-unit)
 
 `-k "not real"` alone is not enough: tests of examples and of generated projects use the fixtures
 under other names.
@@ -17,24 +17,45 @@ import pytest
 _API_SERVER = frozenset(
     {"binaries", "binaries_with_controllers", "control_plane", "control_plane_with_controllers"}
 )
-_REAL_PARTS = _API_SERVER | {
-    "module_simulator",
-    "start_simulator",
-    "helm",
-}
-_FIXTURES = {"api-server": _API_SERVER, "real-parts": _REAL_PARTS}
+_PROGRAMS = _API_SERVER | {"module_simulator", "start_simulator", "simulator", "helm"}
+_FIXTURES = {"api-server": _API_SERVER, "programs": _PROGRAMS}
+# Files whose tests start programs without one of these fixtures.
+_PROGRAM_FILES = (
+    "packages/kubewright/tests/builder/",
+    "packages/kubewright/tests/testing/test_plugin.py",
+    "tests/test_chart.py",
+    "tests/test_compare_output.py",
+    "tests/test_demo_manager.py",
+    "tests/test_dist.py",
+    "tests/test_docs_types.py",
+    "tests/test_golden_projects.py",
+    "tests/test_image_files.py",
+    "tests/test_kstatus.py",
+    "tests/test_monitoring.py",
+    "tests/test_operations_pages.py",
+    "tests/test_packages.py",
+    "tests/test_quickstart.py",
+    "tests/test_release.py",
+    "tests/test_simulated_vcenter",
+    "tests/ui/",
+    "tests/vsphere/test_fuzzed_answers.py",
+)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    text = "leave out the tests that start such parts"
+    text = "leave out the tests that start this"
     parser.addoption("--without", choices=sorted(_FIXTURES), help=text)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    fixtures = _FIXTURES.get(config.getoption("--without"), frozenset())
+    without = config.getoption("--without")
+    fixtures = _FIXTURES.get(without, frozenset())
+    files = _PROGRAM_FILES if without == "programs" else ()
     kept, deselected = list[pytest.Item](), list[pytest.Item]()
     for item in items:
-        needs_part = fixtures.intersection(getattr(item, "fixturenames", ()))
-        (deselected if needs_part else kept).append(item)
+        is_left_out = fixtures.intersection(getattr(item, "fixturenames", ())) or (
+            item.nodeid.startswith(files)
+        )
+        (deselected if is_left_out else kept).append(item)
     config.hook.pytest_deselected(items=deselected)
     items[:] = kept

@@ -82,13 +82,13 @@ async def test_section_of_helm_is_a_complete_road(
         "helm get",
         "helm upgrade",
         "helm uninstall",
-        "kubectl get",
+        "kubectl delete",
     ]
     assert "/manager doctor" in output_by_command["helm get"]
     history = output_by_command["helm upgrade"]
     assert "Rollback was a success" in history
     assert [line.split()[0] for line in history.splitlines() if line[:1].isdigit()] == ["1", "2"]
-    deleted = output_by_command["kubectl get"]
+    deleted = output_by_command["kubectl delete"]
     assert deleted.count("customresourcedefinition") == 8
 
     def find_left_over() -> str:

@@ -90,7 +90,7 @@ async def test_lease_shows_the_tool_to_the_account_of_the_manager() -> None:
     assert await find(api) == Installation(namespace="ops", tool="helm", release="mine")
     add_lease(api, "plain", {})
     assert await find(api, "plain") == Installation(namespace="plain")
-    api.fail_next("GET", "leases", Forbidden("leases is forbidden"))
+    api.fail_next("GET", "leases", Forbidden("leases is forbidden"), times=2)
     assert await find(api) == Installation(namespace="ops", tool="unknown")
 
 

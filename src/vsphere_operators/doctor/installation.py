@@ -76,13 +76,11 @@ async def find_installation(client: Client, lease: Key) -> Installation:
     try:
         objects = await client.list(DeploymentMetadata, label_selector=MANAGER_SELECTOR)
     except Forbidden:
-        try:
-            objects = [await client.get(Lease, lease)]
-        except NotFound:
-            objects = []
-        except Forbidden:
+        leases = await _get_leases(client, lease)
+        if leases is None:
             secrets = await _read_secrets(client, lease.namespace)
             return Installation(namespace=lease.namespace, tool="unknown", secrets_by_path=secrets)
+        objects = leases
     by_namespace = {found.metadata.namespace: found for found in reversed(objects)}
     for namespace in (lease.namespace, SYSTEM_NAMESPACE, *by_namespace):
         if namespace in by_namespace:
@@ -98,6 +96,20 @@ async def find_installation(client: Client, lease: Key) -> Installation:
                 secrets_by_path=secrets,
             )
     return Installation()
+
+
+async def _get_leases(client: Client, lease: Key) -> list[Lease] | None:
+    """The Leases here and in the default namespace; None if none of them is readable."""
+    leases: list[Lease] = []
+    is_readable = False
+    for key in dict.fromkeys((lease, Key(SYSTEM_NAMESPACE, lease.name))):
+        try:
+            leases.append(await client.get(Lease, key))
+        except NotFound:
+            is_readable = True
+        except Forbidden:
+            continue
+    return leases if leases or is_readable else None
 
 
 async def _read_secrets(client: Client, namespace: str) -> dict[str, str]:

@@ -133,19 +133,19 @@ async def test_fixes_of_the_doctor_are_changes_of_the_release(
         await asyncio.to_thread(
             control_plane.write_service_account_kubeconfig, "ops", "controller-manager", kubeconfig
         )
-        (fix,) = {finding.fix for finding in (await diagnose()).findings_about("rights")}
+        (fix,) = {finding.fix for finding in (await diagnose()).permissions}
         assert "   # installed without Helm: kubectl apply --server-side -k config/rbac" in fix
         await run_fix(fix, "mine")
         report = await diagnose()
-        assert [finding.level for finding in report.findings_about("rights")] == ["ok"]
+        assert [finding.level for finding in report.permissions] == ["ok"]
 
         # Now the manager's account may read the Lease, which names the release.
         report = await diagnose("-label-nodes")
-        (fix,) = {finding.fix for finding in report.findings_about("rights")}
+        (fix,) = {finding.fix for finding in report.permissions}
         assert fix.startswith("helm upgrade mine CHART -n ops ")
         await run_fix(fix, "")
         report = await diagnose("-label-nodes")
-        assert [finding.level for finding in report.findings_about("rights")] == ["ok"]
+        assert [finding.level for finding in report.permissions] == ["ok"]
         assert report.finding_about("CRDs").message.startswith("8 CRDs installed;")
 
         await eventually(

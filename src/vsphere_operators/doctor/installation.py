@@ -81,7 +81,7 @@ async def find_installation(client: Client, lease: Key) -> Installation:
             secrets = await _read_secrets(client, lease.namespace)
             return Installation(namespace=lease.namespace, tool="unknown", secrets_by_path=secrets)
         objects = leases
-    by_namespace = {found.metadata.namespace: found for found in reversed(objects)}
+    by_namespace = {item.metadata.namespace: item for item in reversed(objects)}
     for namespace in (lease.namespace, SYSTEM_NAMESPACE, *by_namespace):
         if namespace in by_namespace:
             metadata = by_namespace[namespace].metadata

@@ -35,6 +35,7 @@ _EXIT_CODES = (
 )
 _FINDINGS_TEXT = """
 `manager doctor` reports these findings, each with the fix as a command to paste if there is one.
+The table leaves out fixes that depend on the installation, such as a command of Helm or kubectl.
 `<name>` stands for a value.
 """
 

@@ -11,7 +11,7 @@ from msgspec import Struct
 from kubewright import Client, Resource, kind
 from kubewright.builtin import NodeCondition
 
-_SELECTOR = "app.kubernetes.io/name=vsphere-operators,control-plane=controller-manager"
+MANAGER_SELECTOR = "app.kubernetes.io/name=vsphere-operators,control-plane=controller-manager"
 _FALSE = ("0", "f", "F", "false", "FALSE", "False")
 
 
@@ -22,14 +22,30 @@ class _Variable(Struct, frozen=True, omit_defaults=True, kw_only=True):
     valueFrom: dict[str, object] | None = None
 
 
+class _VolumeMount(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    name: str = ""
+    mountPath: str = ""
+
+
+class _SecretSource(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    secretName: str = ""
+
+
+class _Volume(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    name: str = ""
+    secret: _SecretSource | None = None
+
+
 class Container(Struct, frozen=True, omit_defaults=True, kw_only=True):
     command: list[str] = []
     args: list[str] = []
     env: list[_Variable] = []
+    volumeMounts: list[_VolumeMount] = []
 
 
 class _ManagerPodSpec(Struct, frozen=True, omit_defaults=True, kw_only=True):
     containers: list[Container] = []
+    volumes: list[_Volume] = []
 
 
 class _ManagerPodStatus(Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -59,6 +75,17 @@ class ManagerPod(Resource[_ManagerPodSpec, _ManagerPodStatus]):
     def labels_nodes(self) -> bool:
         return self._is_enabled("label-nodes")
 
+    @property
+    def mounted_secrets(self) -> dict[str, str]:
+        """The names of Secrets, by the directory where they are mounted."""
+        secrets = {volume.name: volume.secret for volume in self.spec.volumes}
+        return {
+            mount.mountPath: secret.secretName
+            for container in self.spec.containers
+            for mount in container.volumeMounts
+            if (secret := secrets.get(mount.name)) is not None
+        }
+
     def _is_enabled(self, *flags: str, variable: str = "") -> bool:
         """As the manager reads it: the last flag, else the environment variable."""
         enabled = any(
@@ -75,4 +102,4 @@ class ManagerPod(Resource[_ManagerPodSpec, _ManagerPodStatus]):
 
 
 async def list_manager_pods(client: Client, namespace: str) -> list[ManagerPod]:
-    return await client.list(ManagerPod, namespace, label_selector=_SELECTOR)
+    return await client.list(ManagerPod, namespace, label_selector=MANAGER_SELECTOR)

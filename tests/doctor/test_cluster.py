@@ -21,6 +21,7 @@ from vsphere_operators.doctor.cluster import (
     check_clock_skew,
     check_version,
 )
+from vsphere_operators.doctor.installation import Installation
 from vsphere_operators.doctor.rbac import _access_reviews_for, _binding_command
 from vsphere_operators.kinds.hostinfo import HostInfo
 from vsphere_operators.leader_lease import MANAGER_NAME
@@ -100,15 +101,17 @@ def test_manager_of_some_namespaces_needs_permissions_only_there() -> None:
 def test_fix_for_some_namespaces_does_not_bind_the_cluster_wide_role() -> None:
     namespaced, without_namespace, events = _manager_grants(("a",), [NodeWatchingController()])
     for user in USERS:
-        assert " create rolebinding " in _binding_command(user, namespaced)
-        assert " -n a " in _binding_command(user, namespaced)
+        assert " create rolebinding " in _binding_command(user, namespaced, Installation())
+        assert " -n a " in _binding_command(user, namespaced, Installation())
         assert "config/components/namespaced/cluster_role.yaml" in _binding_command(
-            user, without_namespace
+            user, without_namespace, Installation()
         )
-        assert " -n default create rolebinding " in _binding_command(user, events)
-        assert "config/components/namespaced/cluster_events.yaml" in _binding_command(user, events)
+        assert " -n default create rolebinding " in _binding_command(user, events, Installation())
+        assert "config/components/namespaced/cluster_events.yaml" in _binding_command(
+            user, events, Installation()
+        )
         for grant in (namespaced, without_namespace, events):
-            assert "-k config/rbac" not in _binding_command(user, grant)
+            assert "-k config/rbac" not in _binding_command(user, grant, Installation())
 
 
 @pytest.mark.parametrize(
@@ -135,7 +138,7 @@ def test_webhooks_need_the_roles_of_their_component(flags: Sequence[str], roles:
     grants = _webhook_ca_grants(manager, "here")
     assert [grant.rules for grant in grants] == [rules_by_kind[kind] for kind in roles]
     assert [grant.namespace for grant in grants] == ["", "here"][: len(roles)]
-    assert {_binding_command(MANAGER_ACCOUNT, grant) for grant in grants} <= {
+    assert {_binding_command(MANAGER_ACCOUNT, grant, Installation()) for grant in grants} <= {
         f"kubectl apply --server-side -f {file.relative_to(ROOT)}"
     }
 
@@ -158,6 +161,6 @@ def test_node_labels_need_the_role_of_their_component(flags: Sequence[str]) -> N
             assert not any(
                 "patch" in rule["verbs"] for rule in grant.rules if rule["resources"] == ["nodes"]
             )
-    assert {_binding_command(MANAGER_ACCOUNT, grant) for grant in own} <= {
+    assert {_binding_command(MANAGER_ACCOUNT, grant, Installation()) for grant in own} <= {
         f"kubectl apply --server-side -f {file.relative_to(ROOT)}"
     }

@@ -11,6 +11,7 @@ from kubewright.builtin import Lease, LeaseSpec
 from kubewright.errors import Forbidden
 from kubewright.testing.fake import FakeApi
 from vsphere_operators.doctor.finding import Finding
+from vsphere_operators.doctor.installation import Installation
 from vsphere_operators.doctor.leader import check_leader, check_lease
 from vsphere_operators.leader_lease import LEASE_NAME, SYSTEM_NAMESPACE, read_lease
 
@@ -66,6 +67,7 @@ async def check(
         Client(api),
         Key("mine", LEASE_NAME),
         NOW + timedelta(minutes=3),
+        Installation(),
         leader_election=leader_election,
         is_namespace_set=is_namespace_set,
     )

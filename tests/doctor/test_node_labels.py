@@ -9,6 +9,7 @@ from kubewright.builtin import Node
 from kubewright.errors import Forbidden
 from kubewright.testing.fake import FakeApi
 from vsphere_operators.doctor.finding import Finding
+from vsphere_operators.doctor.installation import Installation
 from vsphere_operators.doctor.node_labels import check_leftovers
 from vsphere_operators.leader_lease import SYSTEM_NAMESPACE
 from vsphere_operators.manager_pods import ManagerPod
@@ -16,8 +17,11 @@ from vsphere_operators.node_labels.labels import HOST_LABEL
 from vsphere_operators.node_labels.writer import NodeWriter
 
 
-async def find_leftovers(api: FakeApi, *namespaces: str) -> list[Finding]:
-    return [finding async for finding in check_leftovers(Client(api), namespaces)]
+async def find_leftovers(
+    api: FakeApi, *namespaces: str, installation: Installation | None = None
+) -> list[Finding]:
+    checks = check_leftovers(Client(api), namespaces, installation or Installation())
+    return [finding async for finding in checks]
 
 
 def add_manager(api: FakeApi, namespace: str, *flags: str, phase: str = "Running") -> None:
@@ -90,3 +94,14 @@ async def test_unreadable_nodes_are_left_to_the_check_of_permissions() -> None:
     api = FakeApi()
     api.fail_next("GET", "nodes", Forbidden("nodes is forbidden"))
     assert await find_leftovers(api, "system") == []
+
+
+async def test_helm_keeps_the_role_so_the_doctor_names_its_values() -> None:
+    api = FakeApi()
+    await label_nodes(api, "ops", 1)
+    add_manager(api, "ops")
+    helm = Installation(namespace="ops", tool="helm", release="mine")
+    (finding,) = await find_leftovers(api, "ops", SYSTEM_NAMESPACE, installation=helm)
+    assert finding.fix == ""
+    assert "kubectl" not in finding.message
+    assert 'labelNodes.enabled: true and flags: ["-label-nodes=false"]' in finding.message

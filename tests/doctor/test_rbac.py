@@ -7,6 +7,7 @@ import re
 import pytest
 
 from kubewright.rbac import build_rule
+from vsphere_operators.doctor.installation import Installation
 from vsphere_operators.doctor.rbac import (
     AccessReview,
     Grant,
@@ -22,7 +23,7 @@ ROLE = Grant(role="vsphere-operators-manager-role", rules=[])
 
 @pytest.mark.parametrize(("user", "fix"), USERS.items())
 def test_fix_binds_the_generated_role_and_never_a_wider_one(user: str, fix: str) -> None:
-    command = _binding_command(user, ROLE)
+    command = _binding_command(user, ROLE, Installation())
     assert command.endswith(fix)
     assert "cluster-admin" not in command
     binding = re.search(r"create clusterrolebinding (\S+) ", command)
@@ -50,7 +51,9 @@ def test_denied_verbs_of_a_resource_are_one_finding() -> None:
         AccessReview("watch", "", "nodes", ""),
         AccessReview("patch", "g.io", "things/status", ""),
     ]
-    assert [finding.message for finding in _denied_findings(denied, "me", ROLE)] == [
+    assert [
+        finding.message for finding in _denied_findings(denied, "me", ROLE, Installation())
+    ] == [
         'nodes is forbidden: user "me" cannot list or watch at the cluster scope',
         'things/status.g.io is forbidden: user "me" cannot patch at the cluster scope',
     ]

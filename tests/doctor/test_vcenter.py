@@ -8,6 +8,7 @@ import pytest
 
 from support.inventory_builder import enter_update, make_inventory
 from vsphere_operators.doctor.finding import Finding, ok
+from vsphere_operators.doctor.installation import Installation
 from vsphere_operators.doctor.metrics_endpoint import _address_in_use
 from vsphere_operators.doctor.privileges import (
     CheckedRole,
@@ -45,9 +46,11 @@ from vsphere_operators.vsphere.privileges import (
     ],
 )
 def test_fix_sets_the_password_where_it_is_read(directory: str, part: str) -> None:
-    assert part in _renew_credentials_command(
-        VCenterConfig("west", Address("vc.example.com", 8443), credentials_directory=directory)
-    )
+    address = Address("vc.example.com", 8443)
+    config = VCenterConfig("west", address, credentials_directory=directory)
+    command = _renew_credentials_command(config, Installation(namespace="ops"))
+    assert part in command
+    assert ("kubectl -n ops create secret " in command) == bool(directory)
 
 
 def test_privilege_missing_everywhere_is_a_problem_and_somewhere_a_warning() -> None:

@@ -38,6 +38,10 @@ class DoctorReport:
         return finding
 
     @property
+    def permissions(self) -> list[Finding]:
+        return self.findings_about("rights")
+
+    @property
     def problems(self) -> list[Finding]:
         return [finding for finding in self.findings if finding.level == "problem"]
 

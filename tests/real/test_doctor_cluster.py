@@ -130,7 +130,7 @@ async def test_each_forbidden_resource_is_reported(
         in nodes.fix
     )
     try:
-        installed.kubectl(*nodes.fix.partition("&& kubectl ")[2].split())
+        installed.kubectl(*nodes.fix.partition("   #")[0].split()[1:])
         (allowed,) = (
             await read_doctor_report(f"-kubeconfig={config}", METRICS_OFF)
         ).findings_about("rights")

@@ -1,9 +1,13 @@
-"""docs/howto/install.md with Helm alone: every command of that section, in order."""
+"""docs/howto/install.md with Helm alone: every command of that section, in order.
+
+And the fixes of the doctor for such an installation.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import os
+import shlex
 import shutil
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -13,11 +17,15 @@ import pytest
 from hack.docgen.markdown import fenced_blocks
 from kubewright.client import Client
 from kubewright.kubeconfig import load_config
+from kubewright.testing import eventually
 from kubewright.testing.controller_manager import DEFAULT_CONTROLLERS
 from kubewright.testing.controlplane import ControlPlane
 from kubewright.testing.kubelet import fake_kubelet
 from kubewright.transport import Transport
+from support.helm import Helm
 from support.tutorial_runner import TutorialRunner
+
+from .doctor_command import METRICS_OFF, DoctorReport, read_doctor_report
 
 NAMESPACE = "vsphere-operators-system"
 
@@ -82,13 +90,13 @@ async def test_section_of_helm_is_a_complete_road(
         "helm get",
         "helm upgrade",
         "helm uninstall",
-        "kubectl get",
+        "kubectl delete",
     ]
     assert "/manager doctor" in output_by_command["helm get"]
     history = output_by_command["helm upgrade"]
     assert "Rollback was a success" in history
     assert [line.split()[0] for line in history.splitlines() if line[:1].isdigit()] == ["1", "2"]
-    deleted = output_by_command["kubectl get"]
+    deleted = output_by_command["kubectl delete"]
     assert deleted.count("customresourcedefinition") == 8
 
     def find_left_over() -> str:
@@ -96,3 +104,57 @@ async def test_section_of_helm_is_a_complete_road(
 
     left = await asyncio.to_thread(find_left_over)
     assert [line for line in left.splitlines() if "vsphere-operators" in line] == []
+
+
+async def test_fixes_of_the_doctor_are_changes_of_the_release(
+    control_plane: ControlPlane, pytestconfig: pytest.Config, tmp_path: Path
+) -> None:
+    """With objects that kubectl applied, the next `helm upgrade` would fail."""
+    chart = str(pytestconfig.rootpath / "charts/vsphere-operators")
+    helm = Helm(tmp_path, control_plane.admin_kubeconfig)
+    kubeconfig = tmp_path / "manager"
+
+    async def diagnose(*flags: str) -> DoctorReport:
+        leader = ("-leader-elect", "-leader-election-namespace=ops")
+        flags = (f"-kubeconfig={kubeconfig}", METRICS_OFF, *leader, *flags)
+        return await read_doctor_report(*flags)
+
+    async def run_fix(fix: str, release: str) -> None:
+        command = fix.partition("   #")[0].replace(" CHART ", f" {chart} ")
+        program, *arguments = shlex.split(command)
+        assert program == "helm"
+        arguments = [release if argument == "RELEASE" else argument for argument in arguments]
+        await asyncio.to_thread(helm.run, *arguments)
+
+    values = "rbac.create=false,crds.keep=false,secrets.vc-creds=my-creds,image.repository=m"
+    install = ("install", "mine", chart, "-n", "ops", "--create-namespace", f"--set={values}")
+    await asyncio.to_thread(helm.run, *install)
+    try:
+        await asyncio.to_thread(
+            control_plane.write_service_account_kubeconfig, "ops", "controller-manager", kubeconfig
+        )
+        (fix,) = {finding.fix for finding in (await diagnose()).permissions}
+        assert "   # installed without Helm: kubectl apply --server-side -k config/rbac" in fix
+        await run_fix(fix, "mine")
+        report = await diagnose()
+        assert [finding.level for finding in report.permissions] == ["ok"]
+
+        # Now the manager's account may read the Lease, which names the release.
+        report = await diagnose("-label-nodes")
+        (fix,) = {finding.fix for finding in report.permissions}
+        assert fix.startswith("helm upgrade mine CHART -n ops ")
+        await run_fix(fix, "")
+        report = await diagnose("-label-nodes")
+        assert [finding.level for finding in report.permissions] == ["ok"]
+        assert report.finding_about("CRDs").message.startswith("8 CRDs installed;")
+
+        await eventually(
+            lambda: asyncio.to_thread(
+                control_plane.kubectl, "-n", "ops", "get", "pods", "-o", "name"
+            )
+        )
+        report = await diagnose("-vcenter-credentials=/etc/vc-creds")
+        no_vcenter = next(item for item in report.problems if item.subject == "settings")
+        assert no_vcenter.fix.startswith("kubectl -n ops create secret generic my-creds ")
+    finally:
+        await asyncio.to_thread(helm.run, "uninstall", "mine", "-n", "ops")

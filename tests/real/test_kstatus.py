@@ -197,7 +197,7 @@ async def test_kstatus_of_every_kind(
 ) -> None:
     root = pytestconfig.rootpath
     (program,) = await asyncio.to_thread(
-        build_module, root / "testenv/kstatus", root / ".testenv/bin"
+        build_module, root / "testenv/kstatus", root / ".testenv/bin", build=False
     )
     objects = StatusReader(installed, namespace, program)
     # Without a manager nothing is known of an object, so it is not Current.

@@ -29,6 +29,7 @@ from support.vcenter_account import (
 )
 from support.vmgroup_client import TEMPLATE, VmGroupClient, group_folder_path, list_group_vms
 from vsphere_operators.doctor.finding import Finding
+from vsphere_operators.doctor.installation import Installation
 from vsphere_operators.doctor.vcenter import check
 from vsphere_operators.vcenters.config import VCenterConfig
 from vsphere_operators.vsphere.address import Address
@@ -154,7 +155,11 @@ async def list_findings(vcenter: SimulatedVCenter) -> list[Finding]:
         username=OPERATOR,
         password=OPERATOR_PASSWORD,
     )
-    return [finding async for finding in check(config, ()) if finding.subject == "privileges"]
+    return [
+        finding
+        async for finding in check(config, (), Installation())
+        if finding.subject == "privileges"
+    ]
 
 
 async def test_all_kinds_work_with_the_documented_privileges(

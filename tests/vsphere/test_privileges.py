@@ -12,6 +12,7 @@ import pytest
 from kubewright.log import Log
 from simulator import SimulatedVCenter
 from support.vcenter_account import ACCOUNT_FLAG, OPERATOR, OPERATOR_PASSWORD
+from vsphere_operators.doctor.installation import Installation
 from vsphere_operators.doctor.vcenter import check
 from vsphere_operators.vcenters.config import VCenterConfig
 from vsphere_operators.vsphere import privileges
@@ -163,7 +164,7 @@ async def test_account_that_sees_nothing_is_a_problem_with_the_role_to_grant(
         username=OPERATOR,
         password=OPERATOR_PASSWORD,
     )
-    findings = [finding async for finding in check(config, ())]
+    findings = [finding async for finding in check(config, (), Installation())]
     (finding,) = [finding for finding in findings if finding.level == "problem"]
     assert 'the privilege "System.View" is missing on Folder group-d1' in finding.message
     assert "govc role.create vsphere-operators-reader System.Anonymous System.Read" in finding.fix

@@ -14,6 +14,7 @@ from kubewright.log import Log
 from replay import run_replay
 from simulator import SimulatedVCenter
 from vsphere_operators.doctor.finding import Finding
+from vsphere_operators.doctor.installation import Installation
 from vsphere_operators.doctor.recording import Recording
 from vsphere_operators.doctor.vcenter import check
 from vsphere_operators.vcenters.config import VCenterConfig
@@ -79,7 +80,7 @@ def make_config(address: Address) -> VCenterConfig:
 
 async def record(simulator: SimulatedVCenter, folder: Path) -> list[Finding]:
     config = make_config(simulator_address(simulator))
-    return [finding async for finding in check(config, (), Recording(str(folder)))]
+    return [finding async for finding in check(config, (), Installation(), Recording(str(folder)))]
 
 
 async def load(folder: Path) -> list[Exchange]:
@@ -319,7 +320,7 @@ async def test_several_vcenters_share_replacements(
     address = simulator_address(simulator)
     for name in ("west", "east"):
         config = VCenterConfig(name, address, username=simulator.user, password=simulator.password)
-        findings = [finding async for finding in check(config, (), recording)]
+        findings = [finding async for finding in check(config, (), Installation(), recording)]
         assert "requests and responses are in" in findings[-1].message
     west = await load(tmp_path / "recording/vcenter-1")
     east = await load(tmp_path / "recording/vcenter-2")

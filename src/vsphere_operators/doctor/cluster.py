@@ -34,6 +34,7 @@ from ..node_labels.controller import NodeLabelController
 from ..settings.flags import Settings
 from . import crds, rbac
 from .finding import Finding, ok, problem, run_check, warning
+from .installation import Installation
 from .leader import check_leader
 from .node_labels import check_leftovers
 from .placement import VmGroupRequest
@@ -131,33 +132,38 @@ def check_clock_skew(remote: datetime, local: datetime, owner: str) -> Finding:
     return ok("clock", f"Clock skew {skew.total_seconds():.1f}s")
 
 
+def lease_key(cluster: Cluster, settings: Settings) -> Key:
+    return Key(
+        settings.leader_election_namespace or cluster.connection.namespace,
+        settings.leader_election_id or LEASE_NAME,
+    )
+
+
 async def check_cluster(
-    cluster: Cluster, settings: Settings, manager: Manager
+    cluster: Cluster, settings: Settings, manager: Manager, installation: Installation
 ) -> AsyncIterator[Finding]:
     """The checks that need an API server that responds; `manager` is built but not started."""
     client = cluster.client
     kinds: list[type[Object]] = [controller.kind for controller in manager.controllers]
     user = await rbac.whoami(client)
-    lease = Key(
-        settings.leader_election_namespace or cluster.connection.namespace,
-        settings.leader_election_id or LEASE_NAME,
-    )
+    lease = lease_key(cluster, settings)
     grants = _required_grants(settings, manager, lease.namespace)
     leftovers = () if settings.node_labels.enabled else (lease.namespace, SYSTEM_NAMESPACE)
     for subject, check in (
-        ("CRDs", crds.check(client, kinds)),
-        ("rights", rbac.check(client, user, grants)),
+        ("CRDs", crds.check(client, kinds, installation)),
+        ("rights", rbac.check(client, user, grants, installation)),
         (
             "leader",
             check_leader(
                 client,
                 lease,
                 await cluster.transport.server_time() or datetime.now(UTC),
+                installation,
                 leader_election=settings.leader_election,
                 is_namespace_set=bool(settings.leader_election_namespace),
             ),
         ),
-        ("label-nodes", check_leftovers(client, leftovers)),
+        ("label-nodes", check_leftovers(client, leftovers, installation)),
     ):
         async for finding in run_check(subject, check):
             yield finding
@@ -174,6 +180,7 @@ def _required_grants(settings: Settings, manager: Manager, lease_namespace: str)
             rules=build_rules(labeler.permissions),
             install_command="kubectl apply --server-side -f "
             "config/components/label-nodes/role.yaml",
+            chart_values="rbac.create=true,labelNodes.enabled=true",
         )
         for labeler in labelers
     )
@@ -195,11 +202,13 @@ def _webhook_ca_grants(manager: Manager, namespace: str) -> list[Grant]:
     )
     role = f"{MANAGER_NAME}-webhook-ca-role"
     command = "kubectl apply --server-side -f config/components/webhooks/webhook_ca_roles.yaml"
+    values = "rbac.create=true,webhooks.enabled=true"
     grants = [
         Grant(
             role=role,
             rules=build_rules(cluster_wide),
             install_command=command,
+            chart_values=values,
         ),
         Grant(
             role=role,
@@ -207,6 +216,7 @@ def _webhook_ca_grants(manager: Manager, namespace: str) -> list[Grant]:
             namespace=namespace,
             namespaced_role=True,
             install_command=command,
+            chart_values=values,
         ),
     ]
     return [grant for grant in grants if grant.rules]

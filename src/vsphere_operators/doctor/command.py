@@ -31,6 +31,7 @@ from ..vcenters.registry import CONFIGURATION_HINT, choose_vcenter
 from . import cluster, metrics_endpoint, vcenter, vmgroups
 from .cluster import Cluster
 from .finding import Finding, SectionFinding, ok, problem, run_check, warning
+from .installation import Installation, find_installation
 from .placement import VmGroupRequest
 from .recording import Recording
 from .report import TextReport, as_legacy_json, build_document, summary
@@ -133,6 +134,7 @@ class _DoctorRun:
     ) -> None:
         self._settings, self._environ, self._build = settings, environ, build
         # What the checks have read so far.
+        self._installation = Installation()
         # None if the cluster could not be read.
         self._vmgroups: list[VmGroupRequest] | None = None
         self._vcenter_configs: Sequence[VCenterConfig] = ()
@@ -156,7 +158,11 @@ class _DoctorRun:
         for config in self._vcenter_configs:
             groups = self._vmgroups_by_vcenter.get(config.name, [])
             async for finding in vcenter.check(
-                config, groups, recording, serves_vmgroups=self._may_serve_vmgroups(groups)
+                config,
+                groups,
+                self._installation,
+                recording,
+                serves_vmgroups=self._may_serve_vmgroups(groups),
             ):
                 yield f"vCenter {config.name}", finding
 
@@ -186,7 +192,9 @@ class _DoctorRun:
             yield cluster.skipped_cluster_finding()
             return
         manager = await asyncio.to_thread(self._build_manager, connected.connection)
-        checks = cluster.check_cluster(connected, self._settings, manager)
+        lease = cluster.lease_key(connected, self._settings)
+        self._installation = await find_installation(connected.client, lease)
+        checks = cluster.check_cluster(connected, self._settings, manager, self._installation)
         async for finding in run_check("cluster", checks):
             yield finding
         groups = await cluster.list_vmgroups(connected, self._settings)
@@ -243,7 +251,11 @@ class _DoctorRun:
                 "settings",
                 "No vCenter is configured: only MyCustomResource works, the other kinds report "
                 f"NoVCenter. {CONFIGURATION_HINT}.",
-                _SET_VCENTER_COMMAND,
+                self._installation.credentials_command(
+                    self._settings.credentials_directory, "VCENTER"
+                )
+                if self._settings.credentials_directory
+                else _SET_VCENTER_COMMAND,
             )
 
     def _assign_vmgroups(self) -> Iterator[Finding]:

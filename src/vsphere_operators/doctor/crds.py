@@ -10,6 +10,7 @@ from kubewright.crd import build_crds
 from kubewright.errors import Forbidden, NotFound
 
 from .finding import Finding, ok, problem, warning
+from .installation import Installation
 
 _INSTALL_COMMAND = "kubectl apply --server-side -k config/crd"
 _MAX_PATHS_SHOWN = 3
@@ -24,8 +25,13 @@ class CustomResourceDefinition(Object, omit_defaults=True):
     status: dict[str, Any] = {}
 
 
-async def check(client: Client, kinds: Sequence[type[Object]]) -> AsyncIterator[Finding]:
+async def check(
+    client: Client, kinds: Sequence[type[Object]], installation: Installation
+) -> AsyncIterator[Finding]:
     """One finding for all CRDs that match, one for each that does not."""
+    # A controller of Nodes has a kind without a CRD.
+    kinds = [kind for kind in kinds if not kind.definition.external]
+    install_command = installation.change_command(_INSTALL_COMMAND, "crds.install=true")
     missing = [kind for kind in kinds if not await client.is_served(kind)]
     present = [kind for kind in kinds if kind not in missing]
     if missing:
@@ -34,7 +40,7 @@ async def check(client: Client, kinds: Sequence[type[Object]]) -> AsyncIterator[
             "CRDs",
             f"{len(missing)} of {len(kinds)} CRDs are not installed: {names}. "
             "Objects of these kinds cannot be created.",
-            _INSTALL_COMMAND,
+            install_command,
         )
     if not present:
         return
@@ -47,7 +53,7 @@ async def check(client: Client, kinds: Sequence[type[Object]]) -> AsyncIterator[
                 crd = await client.get(CustomResourceDefinition, key)
             except NotFound:
                 crd = None
-            findings += _compare_crd(kind, crd)
+            findings += _compare_crd(kind, crd, install_command)
     except Forbidden:
         # The manager's own role does not include CRDs, so this is normal inside its Pod.
         yield ok(
@@ -62,7 +68,9 @@ async def check(client: Client, kinds: Sequence[type[Object]]) -> AsyncIterator[
         yield ok("CRDs", f"{count} installed; schemas match this version of the manager")
 
 
-def _compare_crd(kind: type[Object], crd: CustomResourceDefinition | None) -> Iterator[Finding]:
+def _compare_crd(
+    kind: type[Object], crd: CustomResourceDefinition | None, install_command: str
+) -> Iterator[Finding]:
     name = kind.definition.group_resource
     if crd is None:
         yield warning(
@@ -77,7 +85,7 @@ def _compare_crd(kind: type[Object], crd: CustomResourceDefinition | None) -> It
         yield problem(
             "CRDs",
             f"{name} does not match this version of the manager; it differs at {differing_fields}",
-            _INSTALL_COMMAND,
+            install_command,
         )
 
 

@@ -10,10 +10,18 @@ from kubewright.errors import Forbidden
 
 from ..leader_lease import SYSTEM_NAMESPACE, LeaseState, find_leases, get_leases
 from .finding import Finding, ok, problem, warning
+from .installation import Installation
+from .rbac import APPLY_RBAC_COMMAND
 
 
 async def check_leader(
-    client: Client, key: Key, now: datetime, *, leader_election: bool, is_namespace_set: bool
+    client: Client,
+    key: Key,
+    now: datetime,
+    installation: Installation,
+    *,
+    leader_election: bool,
+    is_namespace_set: bool,
 ) -> AsyncIterator[Finding]:
     # The doctor may run outside the Pod, without its flags: then it checks the deployed manager.
     deployed = Key(SYSTEM_NAMESPACE, key.name)
@@ -22,7 +30,7 @@ async def check_leader(
         if not leases and not is_namespace_set:
             leases = await find_leases(client, [key.namespace])
     except Forbidden:
-        yield _unreadable_finding(key, deployed, leader_election=leader_election)
+        yield _unreadable_finding(installation, key, deployed, leader_election=leader_election)
         return
     for lease in leases:
         yield check_lease(lease, now)
@@ -48,13 +56,13 @@ def check_lease(lease: LeaseState, now: datetime) -> Finding:
     )
 
 
-def _unreadable_finding(*keys: Key, leader_election: bool) -> Finding:
+def _unreadable_finding(installation: Installation, *keys: Key, leader_election: bool) -> Finding:
     names = ", ".join(map(str, dict.fromkeys(keys)))
     if leader_election:
         return warning(
             "leader",
             f"The leader is unknown: this user cannot read lease {names}",
-            "kubectl apply --server-side -k config/rbac",
+            installation.change_command(APPLY_RBAC_COMMAND, "rbac.create=true"),
         )
     return ok(
         "leader",

@@ -10,14 +10,17 @@ from kubewright.errors import Forbidden, KubewrightError
 from ..leader_lease import SYSTEM_NAMESPACE
 from ..manager_pods import list_manager_pods
 from ..node_labels.ownership import field_manager_of, list_labeled_nodes
-from ..node_labels.writer import explain_lending
+from ..node_labels.writer import LENDING_VALUES, explain_lending
 from .finding import Finding, warning
+from .installation import Installation
 
 _ROLE = "config/components/label-nodes/role.yaml"
 _MAX_NAMES = 5
 
 
-async def check_leftovers(client: Client, namespaces: Iterable[str]) -> AsyncIterator[Finding]:
+async def check_leftovers(
+    client: Client, namespaces: Iterable[str], installation: Installation
+) -> AsyncIterator[Finding]:
     """`namespaces` are those that the manager may run in; each is an installation of its own."""
     for namespace in dict.fromkeys(namespaces):
         try:
@@ -44,7 +47,13 @@ async def check_leftovers(client: Client, namespaces: Iterable[str]) -> AsyncIte
         message += " removes them within two minutes once it has the permissions."
         # The command deletes the role, so that no manager may use it. The role is bound to the
         # ServiceAccount in this namespace only.
-        if runs_labeler is False and namespace == SYSTEM_NAMESPACE:
+        if installation.tool == "helm" and namespace == installation.namespace:
+            yield warning("label-nodes", f"{message} {LENDING_VALUES}")
+        elif (
+            runs_labeler is False
+            and namespace == SYSTEM_NAMESPACE
+            and installation.tool == "kubectl"
+        ):
             fix = (
                 f"kubectl apply --server-side -f {_ROLE}   "
                 f"# when they are gone: kubectl delete -f {_ROLE}"

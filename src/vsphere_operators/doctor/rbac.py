@@ -12,10 +12,10 @@ from kubewright import Client
 from kubewright.rbac import PolicyRule
 
 from .finding import Finding, ok, problem
+from .installation import Installation
 
-_APPLY_RBAC_COMMAND = "kubectl apply --server-side -k config/rbac"
+APPLY_RBAC_COMMAND = "kubectl apply --server-side -k config/rbac"
 _SERVICE_ACCOUNT_PREFIX = "system:serviceaccount:"
-_MANAGER_ACCOUNT = f"{_SERVICE_ACCOUNT_PREFIX}vsphere-operators-system:controller-manager"
 _MAX_CONCURRENT_REVIEWS = 8
 
 
@@ -27,7 +27,9 @@ class Grant(Struct, frozen=True, kw_only=True):
     namespace: str = ""
     namespaced_role: bool = False
     """Whether it is a Role, not a ClusterRole."""
-    install_command: str = _APPLY_RBAC_COMMAND
+    install_command: str = APPLY_RBAC_COMMAND
+    chart_values: str = "rbac.create=true"
+    """The values with which the chart has the role, and binds it."""
     binds_service_account: bool = True
     """Whether install_command also binds the role to the manager's service account."""
 
@@ -57,7 +59,9 @@ async def whoami(client: Client) -> str:
     return str(review.get("status", {}).get("userInfo", {}).get("username", ""))
 
 
-async def check(client: Client, user: str, grants: Sequence[Grant]) -> AsyncIterator[Finding]:
+async def check(
+    client: Client, user: str, grants: Sequence[Grant], installation: Installation
+) -> AsyncIterator[Finding]:
     """One finding if everything is allowed, else one for each forbidden resource."""
     count, forbidden = 0, False
     for grant in grants:
@@ -65,7 +69,7 @@ async def check(client: Client, user: str, grants: Sequence[Grant]) -> AsyncIter
         count += len(reviews)
         allowed = await _review_access(client, reviews)
         denied = [review for review, allow in zip(reviews, allowed, strict=True) if not allow]
-        for finding in _denied_findings(denied, user, grant):
+        for finding in _denied_findings(denied, user, grant, installation):
             forbidden = True
             yield finding
     if not forbidden:
@@ -110,7 +114,9 @@ async def _review_access(client: Client, reviews: Sequence[AccessReview]) -> lis
     return list(await asyncio.gather(*map(is_allowed, reviews)))
 
 
-def _denied_findings(denied: Iterable[AccessReview], user: str, grant: Grant) -> list[Finding]:
+def _denied_findings(
+    denied: Iterable[AccessReview], user: str, grant: Grant, installation: Installation
+) -> list[Finding]:
     """One finding for each resource, with the command that binds the generated role."""
     verbs_by_resource: dict[str, list[str]] = {}
     for review in denied:
@@ -120,16 +126,18 @@ def _denied_findings(denied: Iterable[AccessReview], user: str, grant: Grant) ->
         problem(
             "rights",
             f'{resource} is forbidden: user "{user}" cannot {" or ".join(verbs)} {scope}',
-            _binding_command(user, grant),
+            _binding_command(user, grant, installation),
         )
         for resource, verbs in verbs_by_resource.items()
     ]
 
 
-def _binding_command(user: str, grant: Grant) -> str:
+def _binding_command(user: str, grant: Grant, installation: Installation) -> str:
     """The command that binds the generated role to this user. Never a wider role."""
-    if user == _MANAGER_ACCOUNT and grant.binds_service_account:
-        return grant.install_command
+    install_command = installation.change_command(grant.install_command, grant.chart_values)
+    by_kubectl = installation.tool == "kubectl"
+    if _is_manager(user, installation) and (grant.binds_service_account or not by_kubectl):
+        return install_command
     subject = (
         f"--serviceaccount={user.removeprefix(_SERVICE_ACCOUNT_PREFIX)}"
         if user.startswith(_SERVICE_ACCOUNT_PREFIX)
@@ -143,4 +151,15 @@ def _binding_command(user: str, grant: Grant) -> str:
         if grant.namespace
         else "kubectl create clusterrolebinding"
     )
-    return f"{grant.install_command} && {create} {name} {role} {subject}"
+    bind_command = f"{create} {name} {role} {subject}"
+    if by_kubectl:
+        return f"{install_command} && {bind_command}"
+    return f"{bind_command}   # if the role does not exist, first: {install_command}"
+
+
+def _is_manager(user: str, installation: Installation) -> bool:
+    accounts = f"{_SERVICE_ACCOUNT_PREFIX}{installation.namespace}:"
+    # A value of the chart names the account.
+    return user == f"{accounts}controller-manager" or (
+        installation.tool == "helm" and user.startswith(accounts)
+    )

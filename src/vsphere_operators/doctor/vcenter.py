@@ -8,6 +8,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -30,16 +31,17 @@ from ..vsphere.vcenter import VCenter
 from . import placement, privileges, vmgroups
 from .cluster import check_clock_skew
 from .finding import Finding, ok, problem, run_check, warning
+from .installation import CREDENTIALS_SECRET, Installation
 from .placement import VmGroupRequest
 from .recording import Recording, read_everything
 
 _MIN_API_VERSION = (7, 0)
-_CREDENTIALS_SECRET = "vc-creds"
 
 
 async def check(
     config: VCenterConfig,
     groups: Sequence[VmGroupRequest],
+    installation: Installation,
     recording: Recording | None = None,
     *,
     serves_vmgroups: bool = True,
@@ -50,7 +52,9 @@ async def check(
     """
     build_soap = recording.build_soap if recording else SoapClient
     async with temporary_vcenter(config, build_soap=build_soap) as vcenter:
-        checks = _check_in_order(vcenter, config, groups, serves_vmgroups=serves_vmgroups)
+        checks = _check_in_order(
+            vcenter, config, groups, installation, serves_vmgroups=serves_vmgroups
+        )
         async for finding in run_check("vCenter", checks):
             yield finding
         if recording and vcenter.loaded:
@@ -66,12 +70,16 @@ async def _check_in_order(
     vcenter: VCenter,
     config: VCenterConfig,
     groups: Sequence[VmGroupRequest],
+    installation: Installation,
     *,
     serves_vmgroups: bool,
 ) -> AsyncIterator[Finding]:
     for step, next_checks in (
         (_check_reachable, "Login, inventory, VmGroups, privileges and tags"),
-        (_check_login, "Inventory, VmGroups, privileges and tags"),
+        (
+            partial(_check_login, installation=installation),
+            "Inventory, VmGroups, privileges and tags",
+        ),
     ):
         finding = await step(vcenter, config)
         yield finding
@@ -173,7 +181,9 @@ async def _check_reachable(vcenter: VCenter, config: VCenterConfig) -> Finding:
     return ok("reach", f"{address.base_url} is {product}{trusted}")
 
 
-async def _check_login(vcenter: VCenter, config: VCenterConfig) -> Finding:
+async def _check_login(
+    vcenter: VCenter, config: VCenterConfig, *, installation: Installation
+) -> Finding:
     try:
         # One attempt: a second one with the same password could lock the account.
         await vcenter.session.login()
@@ -181,13 +191,13 @@ async def _check_login(vcenter: VCenter, config: VCenterConfig) -> Finding:
         credentials = vcenter.session.attempted_credentials
         if credentials is None:
             # They cannot be read: no login was tried.
-            return problem("login", str(error), _renew_credentials_command(config))
+            return problem("login", str(error), _renew_credentials_command(config, installation))
         return problem(
             "login",
             f"{error.cause} Correct them in {credentials.source}, then run the doctor again. "
             "Each run is one failed login: by default, vCenter locks an account after 5 within 3 "
             "minutes.",
-            _renew_credentials_command(config),
+            _renew_credentials_command(config, installation),
         )
     credentials = vcenter.session.attempted_credentials
     return ok("login", f"Logged in as {credentials.description if credentials else 'the account'}")
@@ -217,21 +227,11 @@ def _show_certificate_command(address: Address) -> str:
     )
 
 
-def _renew_credentials_command(config: VCenterConfig) -> str:
+def _renew_credentials_command(config: VCenterConfig, installation: Installation) -> str:
     """Sets the password where this configuration reads it from."""
     if not config.credentials_directory:
         return "read -rsp 'password: ' GOVMOMI_PASSWORD && export GOVMOMI_PASSWORD"
-    directory = Path(config.credentials_directory).name
-    if directory == _CREDENTIALS_SECRET:
-        secret = _CREDENTIALS_SECRET
-        server = f"--from-literal=GOVMOMI_URL={shlex.quote(config.address.base_url)} "
-    else:
-        # With several vCenters the address is in the -vcenters file, and each Secret is named
-        # after its directory.
-        secret, server = shlex.quote(f"{_CREDENTIALS_SECRET}-{directory}"), ""
-    return (
-        f"kubectl -n vsphere-operators-system create secret generic {secret} "
-        f"--dry-run=client -o yaml {server}--from-literal=GOVMOMI_USERNAME=USER "
-        "--from-file=GOVMOMI_PASSWORD=/dev/stdin | kubectl apply -f -"
-        "   # type the password, Enter and Ctrl-D"
-    )
+    # With several vCenters the address is in the -vcenters file.
+    is_default = Path(config.credentials_directory).name == CREDENTIALS_SECRET
+    server = config.address.base_url if is_default else ""
+    return installation.credentials_command(config.credentials_directory, server)

@@ -93,6 +93,11 @@ def explain_forbidden(node: Node, error: Forbidden) -> str:
     )
 
 
+LENDING_VALUES = (
+    'Until then, set the chart values labelNodes.enabled: true and flags: ["-label-nodes=false"].'
+)
+
+
 def explain_lending(namespace: str) -> str:
     """How to grant the permissions until the manager in this namespace has removed its labels."""
     if namespace == SYSTEM_NAMESPACE:

@@ -38,9 +38,11 @@ NOT_LOADED_RETRY_SECONDS = 5.0
 _NO_LABELS_RETRY_SECONDS = 1.0
 
 CONFIGURATION_HINT = (
-    "Set GOVMOMI_URL, GOVMOMI_USERNAME and GOVMOMI_PASSWORD (or VC_HOST, VC_USER and VC_PASS) for "
-    "the manager, or pass a mounted Secret with these keys by -vcenter-credentials, or a file of "
-    "several vCenters by -vcenters"
+    "In a cluster, create the Secret vc-creds in the namespace of the manager (with Helm: the "
+    "Secret of the value secrets.vc-creds) with the keys GOVMOMI_URL, GOVMOMI_USERNAME and "
+    "GOVMOMI_PASSWORD (or VC_HOST, VC_USER and VC_PASS). Otherwise set these variables for the "
+    "manager, or pass a directory with such files by -vcenter-credentials, or a file of several "
+    "vCenters by -vcenters"
 )
 
 

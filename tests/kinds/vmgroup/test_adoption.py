@@ -10,8 +10,13 @@ import pytest
 from msgspec.structs import replace
 
 from support.inventory_builder import enter_update, make_inventory
-from vsphere_operators.kinds.vmgroup.adoption import AdoptionPlan, AdoptionPlanner, parse_request
-from vsphere_operators.kinds.vmgroup.adoption_candidates import judge_vm
+from vsphere_operators.kinds.vmgroup.adoption import (
+    AdoptionPlan,
+    AdoptionPlanner,
+    _describe_duplicates,
+    parse_request,
+)
+from vsphere_operators.kinds.vmgroup.adoption_candidates import Candidate, judge_vm
 from vsphere_operators.kinds.vmgroup.model import (
     CloneState,
     DesiredState,
@@ -316,6 +321,21 @@ def test_more_vms_than_replicas_are_refused() -> None:
     assert "Set spec.replicas to 2" in message_of(plan)
     # A dry run shows it too.
     assert "Set spec.replicas to 2" in message_of(make_plan(desired=desired))
+
+
+def test_a_second_vm_with_the_name_of_a_replica_is_refused() -> None:
+    name = f"{GROUP_ID.name}-replica-abcdefga"
+    plan = make_plan(UUIDS[0], records=(replace(make_record(0), name=name),))
+    assert plan.requested == ()
+    assert message_of(plan) == (
+        f'The group has a replica "{name}" already, so it cannot adopt "{name}" (vm-10). Move it '
+        "to another folder in vCenter."
+    )
+    copies = [make_inventory_vm(), make_inventory_vm(ref="vm-8", name="copy")]
+    chosen = [Candidate(vm=vm, verdict="Adoptable", message="", replica_name=NAME) for vm in copies]
+    (message,) = _describe_duplicates(chosen, set())
+    assert f'"{NAME}": "{NAME}" (vm-7) and "copy" (vm-8). Move all but one of them' in message
+    assert list(_describe_duplicates(chosen[:1], {"other"})) == []
 
 
 def test_a_quota_is_respected() -> None:

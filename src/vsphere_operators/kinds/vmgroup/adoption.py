@@ -15,7 +15,7 @@ docs/designs/adoption.md explains why it is safe.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 
 from msgspec import Struct
 
@@ -171,11 +171,9 @@ def _find_rejection(
     vms: Sequence[ReplicaVm],
 ) -> str:
     """Why these VMs cannot be adopted together, or ""."""
-    names = [candidate.replica_name for candidate in chosen]
-    taken = {record.name for record in group.records} | {vm.replica_name for vm in vms}
-    duplicates = sorted({name for name in names if name in taken or names.count(name) > 1})
-    if duplicates:
-        return f"Several VMs are marked as replica {', '.join(duplicates)}. Delete all but one."
+    own_names = {record.name for record in group.records} | {vm.replica_name for vm in vms}
+    if duplicates := " ".join(_describe_duplicates(chosen, own_names)):
+        return duplicates
     active = _count_active(group, vms)
     if active + len(chosen) > desired.replicas:
         excess = active + len(chosen) - desired.replicas
@@ -194,6 +192,23 @@ def _find_rejection(
     if desired.deleting:
         return "The VmGroup is being deleted."
     return "spec.paused is true. Set it to false before the adoption." if desired.paused else ""
+
+
+def _describe_duplicates(chosen: Sequence[Candidate], own_names: Set[str]) -> Iterator[str]:
+    """A replica name is that of one VM; a mark can be copied, and a user can rename a VM."""
+    for name in sorted({candidate.replica_name for candidate in chosen}):
+        vms = [candidate.vm for candidate in chosen if candidate.replica_name == name]
+        titles = " and ".join(f'"{vm.name}" ({vm.ref})' for vm in vms)
+        if name in own_names:
+            yield (
+                f'The group has a replica "{name}" already, so it cannot adopt {titles}. Move it '
+                "to another folder in vCenter."
+            )
+        elif len(vms) > 1:
+            yield (
+                f'Several VMs are marked as replica "{name}": {titles}. Move all but one of them '
+                "to another folder in vCenter."
+            )
 
 
 def _count_active(group: GroupInput, vms: Sequence[ReplicaVm]) -> int:

@@ -187,8 +187,8 @@ class GroupMemory:
             raise CloneBlocked(
                 Reason.CRD_OUTDATED,
                 "The API server does not keep status.replicas, so no VM is created: the installed "
-                "CRD of VmGroup is older than this manager. Apply the current CRD (make install, "
-                "or kubectl apply --server-side -k config/crd).",
+                "CRD of VmGroup is older than this manager. Apply the current CRD (kubectl apply "
+                "--server-side -k config/crd; with Helm: helm upgrade with crds.install=true).",
             )
 
     def keep_only(self, names: Iterable[str]) -> None:

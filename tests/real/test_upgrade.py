@@ -1,15 +1,21 @@
-"""From the last release to this version, on the real API server.
+"""From the last release to this version, back, and forward again, on the real API server.
 
-The manager of the last release runs from its commit, with its own CRDs and roles, and is killed
-while one group clones a VM, one deletes one and one is deleted: the simulator holds their tasks
-until the next manager has reconciled every object. Nothing else may change, neither in vCenter nor
-in a status, except what a new field needs.
+    last release  --kill-->  this version  --SIGTERM-->  last release  --SIGTERM-->  this version
+
+The manager of the last release runs from its commit, with its own CRDs and roles. At each change
+one group clones a VM, one deletes one and one is deleted: the simulator holds their tasks until the
+next manager has reconciled every object. Nothing else may change, neither in vCenter nor in a
+status, except what a new field needs.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import os
+import signal
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -36,6 +42,7 @@ from support.vmgroup_client import (
 
 from .crash_run import run_simulator
 from .gpu_cluster import NODE_UUIDS, GpuCluster
+from .original_operator import create_original_vms
 from .release_upgrade import (
     KINDS,
     NAMESPACE,
@@ -56,8 +63,8 @@ GROUPS: dict[str, dict[str, Any]] = {
     "off": {"powerState": "poweredOff"},
     "orphan": {"deletionPolicy": "Orphan"},
     "rollout": {"replicas": 2, "rollout": {"maxUnavailable": 1}},
-    **{f"deleting-{number}": {} for number in (1,)},
-    **{f"scaling-{number}": {"replicas": 2} for number in (1,)},
+    **{f"deleting-{number}": {} for number in (1, 2, 3)},
+    **{f"scaling-{number}": {"replicas": 2} for number in (1, 2, 3)},
 }
 # In addition to config/samples, most of which name things that this vCenter does not have.
 OBJECTS: list[tuple[str, str, str, dict[str, Any]]] = [
@@ -78,6 +85,7 @@ OBJECTS: list[tuple[str, str, str, dict[str, Any]]] = [
 # The groups with VMs that no change of the manager may touch, and their replicas.
 SETTLED_GROUPS = {"vg-1": 3, "vg-3": 2, "vmgroup-sample": 3, "one": 1, "orphan": 1, "rollout": 2}
 BLOCKED_GROUP = ("vmgroup", "vg-2")
+ADOPTING_GROUP = ("vmgroup", "adopting")
 
 
 @pytest.fixture(scope="module")
@@ -130,11 +138,11 @@ async def wait_until_settled(site: UpgradeSite, manager: ManagerProcess) -> None
     """Wait until every object has the status of its generation, and every group its VMs."""
 
     def is_settled() -> bool:
-        for (kind, _), obj in site.read_objects().items():
+        for (kind, name), obj in site.read_objects().items():
             if ready_condition(obj).get("observedGeneration") != obj["metadata"]["generation"]:
                 return False
             is_group = kind == "vmgroup" and obj["spec"]["template"] == TEMPLATE
-            if is_group and not is_running(obj):
+            if is_group and name != ADOPTING_GROUP[1] and not is_running(obj):
                 return False
         return True
 
@@ -245,6 +253,45 @@ def map_vm(vm: Any) -> tuple[Any, ...]:
     return (vm.folder, vm.ref, vm.name, vm.power, vm.instance_uuid, *sorted(vm.marks.items()))
 
 
+async def run_adopt(site: UpgradeSite, *flags: str) -> None:
+    """`kubectl vsphere adopt` of this version."""
+    command = [sys.executable, "-m", "vsphere_operators.kubectl", "adopt"]
+    await asyncio.to_thread(
+        subprocess.run,
+        [*command, ADOPTING_GROUP[1], "-n", NAMESPACE, *flags],
+        env={**os.environ, "KUBECONFIG": str(site.plane.admin_kubeconfig)},
+        check=True,
+        timeout=150,
+    )
+
+
+async def read_instance_uuids(site: UpgradeSite) -> dict[str, str]:
+    """The instanceUuids of the VMs in the folder of the adopting group."""
+    folder = group_folder_path(NAMESPACE, ADOPTING_GROUP[1])
+    vms = (await read_simulator_state(site.vcenter)).vms
+    return {vm.ref: vm.instance_uuid for vm in vms if vm.folder == folder}
+
+
+async def adopt(site: UpgradeSite) -> dict[str, str]:
+    """Let a group adopt two VMs of the original operator. Returns their instanceUuids before."""
+    name = ADOPTING_GROUP[1]
+    await create_original_vms(site.vcenter, NAMESPACE, name, count=2)
+    original_uuids = await read_instance_uuids(site)
+    assert len(original_uuids) == 2
+    await site.groups.create(name, replicas=2)
+
+    async def is_adoptable() -> bool:
+        adoption = (await site.groups.get(name)).get("status", {}).get("adoption", {})
+        return [vm["verdict"] for vm in adoption.get("vms", [])] == ["Adoptable"] * 2
+
+    await eventually(is_adoptable, within=40, every=0.2)
+    await run_adopt(site, "--yes")
+    await site.groups.wait_for_phase(
+        name, "RUNNING", predicate=lambda status: status.get("currentReplicas") == 2
+    )
+    return original_uuids
+
+
 def stalled_objects(objects: dict[ObjectId, dict[str, Any]]) -> set[ObjectId]:
     return {
         key
@@ -253,7 +300,7 @@ def stalled_objects(objects: dict[ObjectId, dict[str, Any]]) -> set[ObjectId]:
     }
 
 
-async def test_from_the_last_release(
+async def test_from_the_last_release_and_back(
     site: UpgradeSite, last_release: Release, this_version: Release
 ) -> None:
     plane, vcenter = site.plane, site.vcenter
@@ -282,6 +329,7 @@ async def test_from_the_last_release(
     assert site.read_stored_versions() == stored_versions
     assert list_changed_objects(site, beginning, first) == {}, "the new CRDs change no object"
     await vcenter.reset_mutating_calls()
+    second = PendingWork(site, 2)
     async with site.run(this_version, "new-1") as manager:
         changed = await check_handover(site, manager, first, beginning)
         # The only new field of an object that exists: the condition Stalled.
@@ -291,6 +339,65 @@ async def test_from_the_last_release(
         assert ("hostinfo", "hostinfo-host-e") in stalled
         await first.finish()
         check_vms_of_settled_groups(site, beginning, await site.take_snapshot())
+        original_uuids = await adopt(site)
+        await wait_until_settled(site, manager)
+        await second.begin()
+        await site.wait_for_rest(manager)
+        manager.send_signal(signal.SIGTERM)
+        assert await manager.wait_for_exit(within=30) == 0
+
+    # Back.
+    before = await site.take_snapshot()
+    downgrade = last_release.read_commands("upgrade.md", "From an older version")
+    await last_release.run_commands(plane, downgrade)
+    assert site.read_stored_versions() == stored_versions
+    pruned = list_changed_objects(site, before, second)
+    assert pruned == {
+        ADOPTING_GROUP: {
+            f"replicas.{vm.name}.adoptedFrom" for vm in await second.list_vms("adopting")
+        }
+    }
+    before = await site.take_snapshot()
+    await vcenter.reset_mutating_calls()
+    third = PendingWork(site, 3)
+    async with site.run(last_release, "old-2") as manager:
+        assert await check_handover(site, manager, second, before) == {}
+        await second.finish()
+        check_vms_of_settled_groups(site, beginning, await site.take_snapshot())
+        # The last release does not know Stalled, so it stays when the reason is gone.
+        await site.groups.patch_spec(BLOCKED_GROUP[1], template=TEMPLATE)
+        patch = json.dumps({"spec": {"hostname": HOST}})
+        plane.kubectl(
+            "patch", "hi", "hostinfo-host-e", "-n", NAMESPACE, "--type=merge", "-p", patch
+        )
+        await wait_until_settled(site, manager)
+        # An old manager works with new CRDs, also for objects that are created with them.
+        (apply_crds,) = [line for line in upgrade.splitlines() if "config/crd" in line]
+        await this_version.run_commands(plane, apply_crds)
+        await check_rest(site, manager)
+        await third.begin()
+        await site.wait_for_rest(manager)
+        manager.send_signal(signal.SIGTERM)
+        assert await manager.wait_for_exit(within=30) == 0
+
+    # Forward again.
+    before = await site.take_snapshot()
+    await this_version.run_commands(plane, upgrade)
+    assert site.read_stored_versions() == stored_versions
+    await vcenter.reset_mutating_calls()
+    async with site.run(this_version, "new-2") as manager:
+        changed = await check_handover(site, manager, third, before)
+        solved = {BLOCKED_GROUP, ("hostinfo", "hostinfo-host-e")}
+        assert changed == {key: {"conditions.Stalled"} for key in solved} | {
+            ADOPTING_GROUP: pruned[ADOPTING_GROUP]
+        }
+        assert not stalled_objects(site.read_objects()) & solved
+        await third.finish()
+        await wait_until_settled(site, manager)
+        await check_rest(site, manager)
+        await run_adopt(site, "--undo", "--yes")
+        assert await read_instance_uuids(site) == original_uuids
+    check_vms_of_settled_groups(site, beginning, await site.take_snapshot())
 
 
 def list_changed_objects(

@@ -172,10 +172,18 @@ def _find_rejection(
 ) -> str:
     """Why these VMs cannot be adopted together, or ""."""
     names = [candidate.replica_name for candidate in chosen]
-    taken = {record.name for record in group.records} | {vm.replica_name for vm in vms}
-    duplicates = sorted({name for name in names if name in taken or names.count(name) > 1})
+    own_names = {vm.replica_name for vm in vms}
+    duplicates = sorted({name for name in names if name in own_names or names.count(name) > 1})
     if duplicates:
         return f"Several VMs are marked as replica {', '.join(duplicates)}. Delete all but one."
+    recorded = sorted({record.name for record in group.records} & set(names))
+    if recorded:
+        # An older manager, or its CRD, has dropped `adoptedFrom` of a record without a mark.
+        return (
+            f"The group already has records of {', '.join(recorded)}, and they do not lead to "
+            "these VMs. This can be after a downgrade during an adoption. Delete the VmGroup and "
+            "create it again: VMs without a mark stay as they are, and it can adopt them then."
+        )
     active = _count_active(group, vms)
     if active + len(chosen) > desired.replicas:
         excess = active + len(chosen) - desired.replicas

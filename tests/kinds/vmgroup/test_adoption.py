@@ -409,5 +409,7 @@ def test_an_adoption_that_an_older_crd_cut_off_is_refused_with_the_remedy() -> N
     plan = make_plan(f"{UUIDS[0]},{UUIDS[1]}", records=(record,))
     assert plan.requested == ()
     assert f"already has records of {record.name}, " in message_of(plan)
-    assert "Delete the VmGroup and create it again" in message_of(plan)
+    assert "Set spec.deletionPolicy to Orphan, delete the VmGroup, create it again" in message_of(
+        plan
+    )
     assert message_of(make_plan(records=(record,))) == message_of(plan)

@@ -181,8 +181,8 @@ def _find_rejection(
         # An older manager, or its CRD, has dropped `adoptedFrom` of a record without a mark.
         return (
             f"The group already has records of {', '.join(recorded)}, and they do not lead to "
-            "these VMs. This can be after a downgrade during an adoption. Delete the VmGroup and "
-            "create it again: VMs without a mark stay as they are, and it can adopt them then."
+            "these VMs. This can be after a downgrade during an adoption. Set spec.deletionPolicy "
+            "to Orphan, delete the VmGroup, create it again, then adopt the VMs. They keep running."
         )
     active = _count_active(group, vms)
     if active + len(chosen) > desired.replicas:

@@ -20,6 +20,7 @@ from hack.docgen.markdown import fenced_blocks
 from kubewright.testing import eventually
 from kubewright.testing.controlplane import ControlPlane
 from simulator import SimulatedVCenter
+from support.deployment_player import DEPLOYMENT
 from support.info_client import write_credentials
 from support.manager_process import (
     FREE_PORT_FLAGS,
@@ -34,7 +35,7 @@ from support.vmgroup_client import VmGroupClient
 
 NAMESPACE = "upgrade"
 # Longer than the 10 s after which a manager may take the clone of its predecessor for lost.
-REST_SECONDS = 12.0
+HANDOVER_SECONDS = 12.0
 STATS_INTERVAL_SECONDS = 1
 SOURCE_FOLDERS = ("src", "packages/kubewright/src", "packages/kubewright-api/src")
 # Plurals with their groups, and the names of their controllers in metrics.
@@ -63,15 +64,20 @@ class Release:
     def environ(self) -> dict[str, str]:
         return {"PYTHONPATH": ":".join(str(self.root / folder) for folder in SOURCE_FOLDERS)}
 
-    def read_commands(self, page: str, section: str) -> str:
-        """The block of a how-to page, below this heading, that applies the manifests."""
-        text = (self.root / "docs/howto" / page).read_text().split(f"\n## {section}\n")[1]
-        blocks = fenced_blocks(text.split("\n## ")[0])
-        return next(block.text for block in blocks if "build-installer" in block.text)
+    def read_commands(self, page: str, section: str, text: str) -> str:
+        """The first block of a how-to page, below this heading, with this text."""
+        pages = (self.root / "docs/howto" / page).read_text().split(f"\n## {section}\n")
+        blocks = fenced_blocks(pages[1].split("\n## ")[0])
+        return next(block.text for block in blocks if text in block.text)
 
     async def run_commands(self, plane: ControlPlane, commands: str) -> None:
-        """Run commands of a page in this release's folder, with its own kubewright."""
+        """Run commands of a page in this release's folder, with its own kubewright.
+
+        They run with this Python instead of a new virtual environment.
+        """
+        make = f"make --no-print-directory VENV={sys.prefix} -o {sys.prefix}/ready"
         commands = commands.replace(".venv/bin/kubewright", f"{sys.executable} -m kubewright")
+        commands = commands.replace("make deploy", f"{make} deploy")
         environ = {
             **os.environ,
             **self.environ,
@@ -148,6 +154,13 @@ class UpgradeSite:
         crds = json.loads(self.plane.kubectl("get", "crds", *KINDS, "-o", "json"))["items"]
         return {crd["metadata"]["name"]: crd["status"]["storedVersions"] for crd in crds}
 
+    def read_deployment(self) -> tuple[int, str]:
+        """The replicas and the image of the manager's Deployment, which has no Pods here."""
+        where = ("-n", SYSTEM_NAMESPACE, "deployment", DEPLOYMENT)
+        spec = json.loads(self.plane.kubectl("get", *where, "-o", "json"))["spec"]
+        (container,) = spec["template"]["spec"]["containers"]
+        return spec["replicas"], container["image"]
+
     async def take_snapshot(self) -> Snapshot:
         text = self.plane.kubectl("get", "events", "-n", NAMESPACE, "-o", "json")
         events = dict[str, Counter[str]]()
@@ -196,7 +209,7 @@ class UpgradeSite:
         )
 
     async def observe_rest(
-        self, manager: ManagerProcess, seconds: float = REST_SECONDS
+        self, manager: ManagerProcess, seconds: float = HANDOVER_SECONDS
     ) -> Counter[ObjectId]:
         """The writes during these seconds."""
         before = self.count_writes(manager)

@@ -422,3 +422,14 @@ def test_the_origin_that_an_older_crd_dropped_is_restored_and_can_be_undone() ->
     assert plan(replace(desired, undo_adoption=True), observed, no_name).actions == (
         UndoAdoption(adopted),
     )
+
+
+def test_an_adoption_that_an_older_crd_cut_off_is_refused_with_the_remedy() -> None:
+    record = replace(make_adopting_record(0), adopted_from="")
+    plan = make_plan(f"{UUIDS[0]},{UUIDS[1]}", records=(record,))
+    assert plan.requested == ()
+    assert f"already has records of {record.name}, " in message_of(plan)
+    assert "Set spec.deletionPolicy to Orphan, delete the VmGroup, create it again" in message_of(
+        plan
+    )
+    assert message_of(make_plan(records=(record,))) == message_of(plan)

@@ -171,9 +171,17 @@ def _find_rejection(
     vms: Sequence[ReplicaVm],
 ) -> str:
     """Why these VMs cannot be adopted together, or ""."""
-    own_names = {record.name for record in group.records} | {vm.replica_name for vm in vms}
-    if duplicates := " ".join(_describe_duplicates(chosen, own_names)):
+    if duplicates := " ".join(_describe_duplicates(chosen, {vm.replica_name for vm in vms})):
         return duplicates
+    names = {candidate.replica_name for candidate in chosen}
+    recorded = sorted({record.name for record in group.records} & names)
+    if recorded:
+        # An older manager, or its CRD, has dropped `adoptedFrom` of a record without a mark.
+        return (
+            f"The group already has records of {', '.join(recorded)}, and they do not lead to "
+            "these VMs. This can be after a downgrade during an adoption. Set spec.deletionPolicy "
+            "to Orphan, delete the VmGroup, create it again, then adopt the VMs. They keep running."
+        )
     active = _count_active(group, vms)
     if active + len(chosen) > desired.replicas:
         excess = active + len(chosen) - desired.replicas

@@ -19,7 +19,7 @@ _API_SERVER = frozenset(
 )
 _PROGRAMS = _API_SERVER | {"module_simulator", "start_simulator", "simulator", "helm"}
 _FIXTURES = {"api-server": _API_SERVER, "programs": _PROGRAMS}
-# Files whose tests start programs without one of these fixtures.
+# Files with tests that start programs without one of these fixtures.
 _PROGRAM_FILES = (
     "packages/kubewright/tests/builder/",
     "packages/kubewright/tests/testing/test_plugin.py",

@@ -325,7 +325,8 @@ def test_more_vms_than_replicas_are_refused() -> None:
 
 def test_a_second_vm_with_the_name_of_a_replica_is_refused() -> None:
     name = f"{GROUP_ID.name}-replica-abcdefga"
-    plan = make_plan(UUIDS[0], records=(replace(make_record(0), name=name),))
+    records = (replace(make_record(0), name=name),)
+    plan = make_plan(UUIDS[0], records=records, vms=(make_vm(0, replica_name=name),))
     assert plan.requested == ()
     assert message_of(plan) == (
         f'The group has a replica "{name}" already, so it cannot adopt "{name}" (vm-10). Move it '

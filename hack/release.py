@@ -29,11 +29,15 @@ class LastRelease:
     version: str
     commit: str
 
+    def is_cut_off(self) -> bool:
+        """Whether this is a shallow clone without the commit."""
+        if _run_git("cat-file", "-e", self.commit).returncode == 0:
+            return False
+        return _run_git("rev-parse", "--is-shallow-repository").stdout.strip() == b"true"
+
     def extract(self, folder: Path) -> Path:
         """Write the files of the release into the folder. Raises SystemExit without the commit."""
-        archive = subprocess.run(
-            ["git", "archive", "--format=tar", self.commit], cwd=_ROOT, capture_output=True
-        )
+        archive = _run_git("archive", "--format=tar", self.commit)
         if archive.returncode:
             raise SystemExit(
                 f"The files of the release {self.version} cannot be read: "
@@ -43,6 +47,10 @@ class LastRelease:
         with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as files:
             files.extractall(folder, filter="data")
         return folder
+
+
+def _run_git(*arguments: str) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(["git", *arguments], cwd=_ROOT, capture_output=True)
 
 
 def _read_pyproject() -> dict[str, Any]:
@@ -94,7 +102,14 @@ def main() -> None:
     argument = sys.argv[1] if len(sys.argv) > 1 else ""
     last_release = read_last_release()
     if argument == "--last-commit":
-        print(last_release.commit)
+        is_cut_off = last_release.is_cut_off()
+        if is_cut_off:
+            print(
+                f"This shallow clone has no commit {last_release.commit}, so HEAD is printed. "
+                "Fetch it with: git fetch --unshallow",
+                file=sys.stderr,
+            )
+        print("HEAD" if is_cut_off else last_release.commit)
         return
     version = _read_pyproject()["project"]["version"]
     if version == last_release.version:

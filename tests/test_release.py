@@ -20,6 +20,7 @@ from kubewright.version import OLDEST_KUBERNETES
 ROOT = Path(__file__).parents[1]
 CHART = ROOT / "charts/vsphere-operators"
 WORKFLOWS = sorted((ROOT / ".github/workflows").glob("*.yml"))
+COMMIT = "-c user.name=a -c user.email=a@b commit -q --allow-empty -m"
 CHANGELOG = """# Changelog
 
 ## [Unreleased]
@@ -54,8 +55,15 @@ def test_tag_that_does_not_fit_is_rejected(tag: str, version: str, message: str)
         read_notes(tag, version, CHANGELOG)
 
 
-def test_last_release_is_in_the_repository(tmp_path: Path) -> None:
-    last = read_last_release()
+@pytest.fixture
+def last() -> LastRelease:
+    release = read_last_release()
+    if release.is_cut_off():
+        pytest.skip(f"a shallow clone without the commit {release.commit}")
+    return release
+
+
+def test_last_release_is_in_the_repository(last: LastRelease, tmp_path: Path) -> None:
     assert re.fullmatch("[0-9a-f]{40}", last.commit)
     project = tomllib.loads((last.extract(tmp_path) / "pyproject.toml").read_text())
     assert project["project"]["version"] == last.version
@@ -63,12 +71,24 @@ def test_last_release_is_in_the_repository(tmp_path: Path) -> None:
     assert f"## [{last.version}] - " in (ROOT / "CHANGELOG.md").read_text()
 
 
-def test_release_keeps_its_section_of_the_changelog(tmp_path: Path) -> None:
-    last = read_last_release()
+def test_release_keeps_its_section_of_the_changelog(last: LastRelease, tmp_path: Path) -> None:
     released = (last.extract(tmp_path) / "CHANGELOG.md").read_text()
     text = (ROOT / "CHANGELOG.md").read_text()
     notes = read_notes(f"v{last.version}", last.version, text)
     assert notes in released
+
+
+def test_only_a_shallow_clone_may_lack_the_last_release(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for command in ("init -q source", f"-C source {COMMIT} 1", f"-C source {COMMIT} 2"):
+        subprocess.run(["git", *command.split()], cwd=tmp_path, check=True)
+    unknown = LastRelease("0.0.1", "0" * 40)
+    for name, depth in {"complete": (), "shallow": ("--depth=1",)}.items():
+        source, clone = f"file://{tmp_path}/source", tmp_path / name
+        subprocess.run(["git", "clone", "-q", *depth, source, str(clone)], check=True)
+        monkeypatch.setattr("hack.release._ROOT", clone)
+        assert unknown.is_cut_off() == (name == "shallow")
 
 
 def test_unknown_commit_names_the_fix(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ _API_SERVER = frozenset(
 )
 _PROGRAMS = _API_SERVER | {"module_simulator", "start_simulator", "simulator", "helm"}
 _FIXTURES = {"api-server": _API_SERVER, "programs": _PROGRAMS}
-# Files with tests that start programs without one of these fixtures.
+# Files, and one test, that start programs without one of these fixtures.
 _PROGRAM_FILES = (
     "packages/kubewright/tests/builder/",
     "packages/kubewright/tests/testing/test_plugin.py",
@@ -38,6 +38,7 @@ _PROGRAM_FILES = (
     "tests/test_release.py",
     "tests/test_simulated_vcenter",
     "tests/ui/",
+    "tests/vsphere/test_devices.py::test_only_requested_vms_are_read",
     "tests/vsphere/test_fuzzed_answers.py",
 )
 

@@ -76,7 +76,7 @@ class InfoClient:
         name: str,
         reason: str = "Reconciled",
         *,
-        within: float = 20,
+        within: float = 60,
         predicate: Callable[[Any], Any] = bool,
     ) -> Any:
         """Wait until Ready has this reason for the current generation, and the predicate holds."""

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 
+from kubewright.client import Client
+from kubewright.kubeconfig import load_config
 from kubewright.testing.controlplane import ControlPlane
+from kubewright.testing.kubelet import fake_kubelet
+from kubewright.transport import Transport
 from simulator import SimulatedVCenter
 from support.info_client import run_vcenter_manager, write_credentials
 from support.manager_process import SERVICE_ACCOUNT, SYSTEM_NAMESPACE, ManagerProcess
@@ -39,6 +44,17 @@ def installed(control_plane: ControlPlane, config: Path) -> ControlPlane:
     control_plane.kubectl("apply", "-k", str(config / "rbac"))
     control_plane.wait_for_crds()
     return control_plane
+
+
+@pytest.fixture
+async def kubelet(control_plane: ControlPlane) -> AsyncIterator[None]:
+    """Marks the Pods of Deployments as running, so that `helm --wait` returns."""
+    kubeconfig = str(control_plane.admin_kubeconfig)
+    connection = await asyncio.to_thread(load_config, kubeconfig, environ={}, home=Path("/"))
+    transport = Transport(connection)
+    async with fake_kubelet(Client(transport)):
+        yield
+    await transport.close()
 
 
 @pytest.fixture

@@ -16,13 +16,9 @@ from typing import Any
 
 import pytest
 
-from kubewright.client import Client
-from kubewright.kubeconfig import load_config
 from kubewright.testing import eventually
 from kubewright.testing.controller_manager import DEFAULT_CONTROLLERS
 from kubewright.testing.controlplane import ControlPlane
-from kubewright.testing.kubelet import fake_kubelet
-from kubewright.transport import Transport
 from kubewright.yaml_text import to_yaml
 from simulator import SimulatedVCenter
 from support.chart_values import read_values, render
@@ -69,17 +65,6 @@ def control_plane(binaries_with_controllers: dict[str, Path]) -> Iterator[Contro
     plane.start_sync()
     yield plane
     plane.stop_sync()
-
-
-@pytest.fixture
-async def kubelet(control_plane: ControlPlane) -> AsyncIterator[None]:
-    """Marks the Pods of the Deployment as running, so that `helm --wait` returns."""
-    kubeconfig = str(control_plane.admin_kubeconfig)
-    connection = await asyncio.to_thread(load_config, kubeconfig, environ={}, home=Path("/"))
-    transport = Transport(connection)
-    async with fake_kubelet(Client(transport)):
-        yield
-    await transport.close()
 
 
 @pytest.fixture

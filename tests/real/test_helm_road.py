@@ -9,19 +9,15 @@ import asyncio
 import os
 import shlex
 import shutil
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from hack.docgen.markdown import fenced_blocks
-from kubewright.client import Client
-from kubewright.kubeconfig import load_config
 from kubewright.testing import eventually
 from kubewright.testing.controller_manager import DEFAULT_CONTROLLERS
 from kubewright.testing.controlplane import ControlPlane
-from kubewright.testing.kubelet import fake_kubelet
-from kubewright.transport import Transport
 from support.helm import Helm
 from support.tutorial_runner import TutorialRunner
 
@@ -37,17 +33,6 @@ def control_plane(binaries_with_controllers: dict[str, Path]) -> Iterator[Contro
     plane.start_sync()
     yield plane
     plane.stop_sync()
-
-
-@pytest.fixture
-async def kubelet(control_plane: ControlPlane) -> AsyncIterator[None]:
-    """Marks the Pods of the Deployment as running, so that `helm --wait` returns."""
-    kubeconfig = str(control_plane.admin_kubeconfig)
-    connection = await asyncio.to_thread(load_config, kubeconfig, environ={}, home=Path("/"))
-    transport = Transport(connection)
-    async with fake_kubelet(Client(transport)):
-        yield
-    await transport.close()
 
 
 @pytest.fixture

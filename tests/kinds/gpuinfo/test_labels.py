@@ -70,7 +70,7 @@ async def list_unlabeled(cluster: FakeNodeCluster, count: int) -> list[str]:
     ]
 
 
-@pytest.mark.looptime
+@pytest.mark.looptime(noop_cycles=4)
 @pytest.mark.parametrize(
     ("limits", "flag"),
     [
@@ -108,7 +108,7 @@ async def test_number_of_labels_is_limited(limits: LabelLimits, flag: str) -> No
         await eventually(lambda: has_label_counts(cluster, {"node-1": 3}), within=90)
 
 
-@pytest.mark.looptime
+@pytest.mark.looptime(noop_cycles=4)
 async def test_lower_limit_removes_labels() -> None:
     cluster = FakeNodeCluster()
     add_three_nodes(cluster)
@@ -121,7 +121,7 @@ async def test_lower_limit_removes_labels() -> None:
         await eventually(lambda: has_label_counts(cluster, {"node-1": 2}), within=20)
 
 
-@pytest.mark.looptime
+@pytest.mark.looptime(noop_cycles=4)
 async def test_label_moves_at_most_once_per_interval() -> None:
     cluster = FakeNodeCluster()
     add_three_nodes(cluster)
@@ -146,7 +146,7 @@ async def test_label_moves_at_most_once_per_interval() -> None:
         assert not await has_event(cluster, "plain", "LabelLimitReached")
 
 
-@pytest.mark.looptime
+@pytest.mark.looptime(noop_cycles=4)
 async def test_new_objects_in_turn_cause_no_more_writes_than_the_limit() -> None:
     cluster = FakeNodeCluster()
     add_three_nodes(cluster)
@@ -182,7 +182,7 @@ async def is_label_only_on(cluster: FakeNodeCluster, *names: str) -> bool:
     return await list_labeled_nodes(cluster) == list(names)
 
 
-@pytest.mark.looptime
+@pytest.mark.looptime(noop_cycles=4)
 async def test_label_is_removed_when_no_node_is_selected_any_more() -> None:
     cluster = FakeNodeCluster()
     add_three_nodes(cluster)
@@ -212,7 +212,7 @@ async def test_label_is_removed_when_no_node_is_selected_any_more() -> None:
         assert await is_label_only_on(cluster)
 
 
-@pytest.mark.looptime
+@pytest.mark.looptime(noop_cycles=4)
 async def test_label_that_another_client_moves_is_moved_back() -> None:
     cluster = FakeNodeCluster()
     add_three_nodes(cluster)
@@ -226,7 +226,7 @@ async def test_label_that_another_client_moves_is_moved_back() -> None:
         await eventually(lambda: is_label_only_on(cluster, "node-1"), within=20)
 
 
-@pytest.mark.looptime
+@pytest.mark.looptime(noop_cycles=4)
 async def test_cleanup_removes_labels_and_finalizers_or_records_an_event() -> None:
     cluster = FakeNodeCluster()
     add_three_nodes(cluster)
@@ -240,7 +240,7 @@ async def test_cleanup_removes_labels_and_finalizers_or_records_an_event() -> No
         await eventually(lambda: has_no_labels(cluster), within=60)
 
 
-@pytest.mark.looptime
+@pytest.mark.looptime(noop_cycles=4)
 async def test_cleanup_retries_conflicts_and_reports_a_forbidden_finalizer() -> None:
     cluster = FakeNodeCluster()
     add_three_nodes(cluster)

@@ -241,13 +241,17 @@ class GroupSimulation:
             for replica in [self.observe_vm(vm)]
         }
         records = tuple(self.with_task(record) for record in manager.cached_group.records)
-        tasks = [self.observe_clone_task(call) for call in self.clone_calls if call.state != "wire"]
+        tasks = {
+            call.ref: self.observe_clone_task(call)
+            for call in self.clone_calls
+            if call.state != "wire"
+        }
         sent_tasks = {request.task for request in manager.clone_requests.values()}
         clone_states, unfinished = {}, set()
         for record in records:
             arguments = (
                 record,
-                {task.ref: task for task in tasks},
+                tasks,
                 sent_tasks,
                 manager.find_request(record),
                 manager.watching_since,
@@ -337,9 +341,7 @@ class GroupSimulation:
 
     def make_plan(self) -> Plan:
         observed = self.observe()
-        # More names than any plan needs.
-        names = iter([self.new_name() for _ in range(20)])
-        return plan(self.manager.cached_group.desired, observed, lambda: next(names))
+        return plan(self.manager.cached_group.desired, observed, self.new_name)
 
     def reconcile(
         self, next_outcome: Callable[[], CallOutcome], crash_after: int | None = None

@@ -98,14 +98,10 @@ class LifecycleRun:
             if self.simulation.is_finished or (self.reconcile_once() and self.skip_settling):
                 return
             self.simulation.advance_time(1.0)
+            if self.simulation.vm_tasks or self.simulation.list_unfinished_clones():
+                continue
             plan = self.simulation.make_plan()
-            if (
-                not plan.write_status_first
-                and not plan.actions
-                and not self.simulation.vm_tasks
-                and not self.simulation.list_unfinished_clones()
-                and plan.phase != "PENDING"
-            ):
+            if not plan.write_status_first and not plan.actions and plan.phase != "PENDING":
                 return
         raise AssertionError(f"not settled: {self.simulation.make_plan()}")
 

@@ -43,7 +43,7 @@ PYTEST = $(RUN_TESTS) $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo-setup testenv testenv-wheel testenv-archive binaries simulator test \
-  test-unit test-python first-minutes crash-sweep histories quota-histories gpu-random-test \
+  test-unit test-long test-python first-minutes crash-sweep histories quota-histories gpu-random-test \
   node-moves rotation test-vcsim check format manifests docs site golden generate verify \
   lint-manifests linters cluster install uninstall run manager demo live-view-picture \
   page-pictures docker-build docker-push deploy undeploy build-installer helm sbom kind-up \
@@ -117,6 +117,11 @@ test: testenv ## Run all tests; one file: TESTS=path; oldest Kubernetes: KUBERNE
 test-unit: setup ## Run the tests that start no other program, without make testenv; 3 minutes
 	$(PYTEST) -p hack.pytest_selection --without=programs -k "not real" -n 2 \
 	  --dist loadfile --durations=20 $(TESTS) $(ARGS)
+
+test-long: testenv ## Run in full what make test samples: generated cases, 200 VmGroups; minutes
+	LONG_TESTS=1 $(PYTEST) tests/kinds/vmgroup/test_plan_state_machine.py \
+	  tests/kinds/vmgroup/test_missing_histories.py \
+	  tests/kinds/gpuinfo/test_generated_clusters.py tests/real/test_vmgroup_restart.py $(ARGS)
 
 crash-sweep: testenv ## Kill the manager at every call of a VmGroup, in three ways; most of an hour
 	cd tests && PYTHONPATH=../testenv ../$(BIN)/python -m real.crash_sweep $(ARGS)

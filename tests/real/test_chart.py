@@ -39,6 +39,12 @@ from .audit_log import list_forbidden_messages
 RELEASE = "vsphere-operators"
 DEPLOYMENT = "vsphere-operators-controller-manager"
 CA_SECRET = "vsphere-operators-webhook-ca"
+PATHS = {
+    "crd": "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}",
+    "deployment": "/apis/apps/v1/namespaces/{namespace}/deployments/{name}",
+    "lease": "/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/{name}",
+    "secret": "/api/v1/namespaces/{namespace}/secrets/{name}",
+}
 Json = dict[str, Any]
 ObjectId = tuple[str, str, str]
 KEPT_NAMESPACE: ObjectId = ("Namespace", "", SYSTEM_NAMESPACE)
@@ -108,8 +114,8 @@ def list_objects(plane: ControlPlane) -> set[ObjectId]:
 
 
 def read_object(plane: ControlPlane, kind: str, name: str) -> Json:
-    text = plane.kubectl("get", kind, name, "-n", SYSTEM_NAMESPACE, "-o", "json")
-    return dict(json.loads(text))
+    with plane.apiserver.admin_client() as https:
+        return dict(https.call("GET", PATHS[kind].format(namespace=SYSTEM_NAMESPACE, name=name)))
 
 
 def prepare_flags(plane: ControlPlane, vcenter: SimulatedVCenter, folder: Path) -> list[str]:
@@ -239,7 +245,7 @@ async def test_release_is_installed_upgraded_rolled_back_and_removed(
         return not await find_left_over()
 
     try:
-        await eventually(is_clean, within=30)
+        await eventually(is_clean, within=30, every=0.5)
     except AssertionError:
         raise AssertionError(f"left behind: {await find_left_over()}") from None
 
@@ -290,7 +296,7 @@ async def test_release_takes_over_what_kubectl_has_installed(
         objects = await asyncio.to_thread(list_objects, plane)
         return not any(_is_crd(item) or RELEASE in item[2] for item in objects - {KEPT_NAMESPACE})
 
-    await eventually(has_no_release, within=30)
+    await eventually(has_no_release, within=30, every=0.5)
 
 
 async def test_missing_crds_of_other_projects_fail_before_a_release_exists(

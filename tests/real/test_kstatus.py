@@ -20,13 +20,14 @@ from kubewright.testing import eventually
 from kubewright.testing.controlplane import ControlPlane
 from kubewright.testing.go_module import build_module
 from simulator import SimulatedVCenter
-from support.info_client import run_vcenter_manager, write_credentials
+from support.info_client import TOPOLOGY_API_VERSION, run_vcenter_manager, write_credentials
 from support.manager_process import ManagerProcess, ready_condition
 from support.vmgroup_client import TEMPLATE
 
 from .crash_run import run_simulator
 from .gpu_cluster import NODE_UUIDS, GpuCluster
 
+ObjectId = tuple[str, str]
 HOST, NODE, DISK = "esxi-1.example.com", "worker-1", "pvc-1"
 API_VERSIONS = {
     "VmGroup": "vm.codeconnect.vmworld.com/v1alpha1",
@@ -102,11 +103,13 @@ class StatusReader:
 
     def __init__(self, plane: ControlPlane, namespace: str, program: Path) -> None:
         self._plane, self._namespace, self._program = plane, namespace, program
+        # By API version.
+        self._plurals: dict[str, list[str]] = {}
 
     async def apply(self, *rows: Row) -> None:
         objects = [
             {
-                "apiVersion": API_VERSIONS.get(row.kind, "topology.corinternal.com/v1"),
+                "apiVersion": API_VERSIONS.get(row.kind, TOPOLOGY_API_VERSION),
                 "kind": row.kind,
                 "metadata": {"name": row.name, "namespace": self._namespace},
                 "spec": row.spec,
@@ -122,37 +125,66 @@ class StatusReader:
         await asyncio.to_thread(self._plane.kubectl, *command)
 
     async def wait_for(self, *rows: Row) -> None:
+        reasons = {(row.kind, row.name): row.reason for row in rows}
         expected = {(row.kind, row.name): (row.reason, row.expected) for row in rows}
 
-        async def find_differences() -> dict[Any, Any]:
-            states = await asyncio.to_thread(self._read_blocking)
-            return {
-                key: {"expected": value, "actual": states.get(key)}
-                for key, value in expected.items()
-                if states.get(key) != value
-            }
+        def find_differences() -> dict[Any, Any]:
+            objects = self._list_objects()
+            actual_reasons = {key: _reason_of(obj) for key, obj in objects.items()}
+            # kstatus is a process, so it computes only what can match.
+            differences = _compare(reasons, actual_reasons)
+            return differences or _compare(expected, self._compute_states(objects))
 
         async def matches() -> bool:
-            return not await find_differences()
+            return not await asyncio.to_thread(find_differences)
 
         try:
             await eventually(matches, within=60)
         except AssertionError:
-            raise AssertionError(f"kstatus differs: {await find_differences()}") from None
+            differences = await asyncio.to_thread(find_differences)
+            raise AssertionError(f"kstatus differs: {differences}") from None
 
-    def _read_blocking(self) -> dict[tuple[str, str], tuple[str, str]]:
-        output = self._plane.kubectl("get", ",".join(KINDS), "-n", self._namespace, "-o", "json")
-        objects = json.loads(output)["items"]
+    def _list_objects(self) -> dict[ObjectId, Any]:
+        with self._plane.apiserver.admin_client() as https:
+            for api_version in (TOPOLOGY_API_VERSION, *API_VERSIONS.values()):
+                if api_version not in self._plurals:
+                    resources = https.call("GET", f"/apis/{api_version}")["resources"]
+                    self._plurals[api_version] = [
+                        resource["name"] for resource in resources if "/" not in resource["name"]
+                    ]
+            paths = [
+                f"/apis/{api_version}/namespaces/{self._namespace}/{plural}"
+                for api_version, plurals in self._plurals.items()
+                for plural in plurals
+            ]
+            objects = [item for path in paths for item in https.call("GET", path)["items"]]
+        return {(obj["kind"], obj["metadata"]["name"]): obj for obj in objects}
+
+    def _compute_states(self, objects: dict[ObjectId, Any]) -> dict[ObjectId, tuple[str, str]]:
         process = subprocess.run(
-            [self._program], input=json.dumps(objects), capture_output=True, text=True, check=True
+            [self._program],
+            input=json.dumps(list(objects.values())),
+            capture_output=True,
+            text=True,
+            check=True,
         )
+        results = json.loads(process.stdout)
         return {
-            (obj["kind"], obj["metadata"]["name"]): (
-                ready_condition(obj).get("reason", ""),
-                result["status"],
-            )
-            for obj, result in zip(objects, json.loads(process.stdout), strict=True)
+            key: (_reason_of(obj), result["status"])
+            for (key, obj), result in zip(objects.items(), results, strict=True)
         }
+
+
+def _reason_of(obj: Any) -> str:
+    return str(ready_condition(obj).get("reason", ""))
+
+
+def _compare(expected: dict[ObjectId, Any], actual: dict[ObjectId, Any]) -> dict[ObjectId, Any]:
+    return {
+        key: {"expected": value, "actual": actual.get(key)}
+        for key, value in expected.items()
+        if actual.get(key) != value
+    }
 
 
 @pytest.fixture

@@ -81,10 +81,11 @@ async def test_labels_follow_vmotions_with_one_write_each_and_survive_kills(
 
 
 def read_condition(plane: ControlPlane, name: str) -> str:
-    path = '{.status.conditions[?(@.type=="VSphereHostPressure")]}'
-    fields = ("status", "reason", "message")
-    template = "|".join(f"{path[:-1]}.{field}}}" for field in fields)
-    return plane.kubectl("get", "node", name, "-o", f"jsonpath={template}")
+    with plane.apiserver.admin_client() as https:
+        node = https.call("GET", f"/api/v1/nodes/{name}")
+    conditions = {item["type"]: item for item in node["status"].get("conditions", ())}
+    condition = conditions.get("VSphereHostPressure", {})
+    return "|".join(condition.get(field, "") for field in ("status", "reason", "message"))
 
 
 def read_node_labels(plane: ControlPlane, name: str) -> list[str]:
@@ -174,7 +175,8 @@ async def test_leftovers_without_permission_are_reported_and_can_be_removed(
         return run_vcenter_manager(*arguments, *flags)
 
     def count_leftovers() -> int:
-        nodes = json.loads(plane.kubectl("get", "nodes", "-o", "json"))["items"]
+        with plane.apiserver.admin_client() as https:
+            nodes = https.call("GET", "/api/v1/nodes")["items"]
         return sum(
             any(label in node["metadata"].get("labels", {}) for label in LABELS)
             + any(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Any
 from unittest.mock import Mock
 from uuid import UUID
@@ -122,6 +123,9 @@ def swap_uuid_bytes(text: str) -> str:
     return str(UUID(bytes_le=UUID(text).bytes))
 
 
+# Hypothesis checks each new strategy, which takes longer than to draw from it. Typed, because 0
+# equals False.
+@lru_cache(maxsize=256, typed=True)
 def mostly_usual(usual: Any, *others: Any) -> st.SearchStrategy[Any]:
     """The usual value in most cases, so that some nodes match."""
     return st.sampled_from([usual] * (8 * len(others)) + list(others))
@@ -129,12 +133,21 @@ def mostly_usual(usual: Any, *others: Any) -> st.SearchStrategy[Any]:
 
 timestamps = st.integers(-60, 1300).map(lambda hours: (NOW + timedelta(hours=hours)).isoformat())
 maintenance_texts = st.one_of(st.just(""), st.just(""), st.just("soon"), timestamps)
+planned_hours = st.one_of(st.none(), st.none(), st.integers(-60, 1300))
+cpu_demands = st.none() | st.integers(0, 12).map(lambda n: n * 100)
+guest_memory_sizes = st.none() | st.sampled_from([0, 512, 4096, 9000])
+device_keys = st.sampled_from(
+    ["none", "none", "vgpu", "vgpu", "nvidia", "network", "hidden", "unread"]
+)
+gpu_resources = st.sampled_from(
+    [{}] * 24 + [{"nvidia.com/gpu": "1"}, {"nvidia.com/gpu": "0"}, {"example.com/gpu": "1"}]
+)
 
 
 @st.composite
 def host_cases(draw: st.DrawFn, vcenter: str, number: int) -> HostCase:
     state = draw(mostly_usual("connected", "disconnected", "notResponding"))
-    planned = draw(st.one_of(st.none(), st.none(), st.integers(-60, 1300)))
+    planned = draw(planned_hours)
     return HostCase(
         vcenter,
         number,
@@ -162,13 +175,9 @@ def vm_cases(
         power=draw(mostly_usual("poweredOn", "poweredOff", "suspended")),
         connection=draw(mostly_usual("connected", "inaccessible", "disconnected")),
         template=draw(mostly_usual(False, True)),
-        cpu_demand_mhz=draw(st.none() | st.integers(0, 12).map(lambda n: n * 100)),
-        guest_memory_mb=draw(st.none() | st.sampled_from([0, 512, 4096, 9000])),
-        devices=draw(
-            st.sampled_from(
-                ["none", "none", "vgpu", "vgpu", "nvidia", "network", "hidden", "unread"]
-            )
-        ),
+        cpu_demand_mhz=draw(cpu_demands),
+        guest_memory_mb=draw(guest_memory_sizes),
+        devices=draw(device_keys),
     )
 
 
@@ -196,11 +205,7 @@ def node_cases(draw: st.DrawFn, number: int) -> NodeCase:
             )
         ),
         annotation=draw(maintenance_texts),
-        allocatable=draw(
-            mostly_usual(
-                {}, {"nvidia.com/gpu": "1"}, {"nvidia.com/gpu": "0"}, {"example.com/gpu": "1"}
-            )
-        ),
+        allocatable=draw(gpu_resources),
     )
 
 

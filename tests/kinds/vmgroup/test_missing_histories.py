@@ -1,4 +1,7 @@
-"""Hosts, backups, permissions, sessions and managers come and go: never a VM too many."""
+"""Hosts, backups, permissions, sessions and managers come and go: never a VM too many.
+
+`make test-long` runs more of the generated histories.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
+from support.sample import sample_size
 from vsphere_operators.kinds.vmgroup.model import CloneState
 
 from .missing_world import HOSTS, TIMEOUT_SECONDS, MissingWorld
@@ -124,7 +128,7 @@ class MissingVmMachine(RuleBasedStateMachine):
 TestMissingVms = MissingVmMachine.TestCase
 # Shrinking takes minutes. Add Phase.shrink to analyze a failure.
 TestMissingVms.settings = settings(
-    max_examples=250,
+    max_examples=sample_size(100, complete=250),
     stateful_step_count=40,
     derandomize=True,
     deadline=None,

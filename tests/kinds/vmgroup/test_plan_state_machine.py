@@ -1,4 +1,7 @@
-"""Random events and crashes in any order: there is never a VM too many, and the group recovers."""
+"""Random events and crashes in any order: there is never a VM too many, and the group recovers.
+
+`make test-long` runs more of them.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from msgspec.structs import replace
 
+from support.sample import sample_size
 from vsphere_operators.kinds.vmgroup.model import DesiredState, Rollout
 from vsphere_operators.kinds.vmgroup.replica import has_desired_size
 
@@ -310,10 +314,15 @@ class UserChangeStateMachine(CrashStateMachine):
 
 
 # Shrinking takes minutes. Add Phase.shrink to analyze a failure.
-DERANDOMIZED = settings(
-    stateful_step_count=40, derandomize=True, deadline=None, database=None, phases=[Phase.generate]
+SETTINGS = settings(
+    max_examples=sample_size(100, complete=250),
+    stateful_step_count=40,
+    derandomize=True,
+    deadline=None,
+    database=None,
+    phases=[Phase.generate],
 )
 TestCrashes = CrashStateMachine.TestCase
-TestCrashes.settings = settings(DERANDOMIZED, max_examples=250)
+TestCrashes.settings = SETTINGS
 TestAnyTime = UserChangeStateMachine.TestCase
-TestAnyTime.settings = settings(DERANDOMIZED, max_examples=250)
+TestAnyTime.settings = SETTINGS

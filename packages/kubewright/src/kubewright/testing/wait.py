@@ -8,6 +8,9 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar, overload
 
 _T = TypeVar("_T")
+# A check is often a request to an API server, which takes 10 ms of CPU time.
+_LONGEST_INTERVAL_SECONDS = 0.1
+_GROWTH = 1.25
 
 
 @overload
@@ -23,13 +26,17 @@ async def eventually(
 
 
 async def eventually(check: Callable[[], Any], *, within: float = 30.0, every: float = 0.02) -> Any:
-    """Call `check` every `every` seconds until its result is true, and return that result.
+    """Call `check` until its result is true, and return that result.
+
+    The second call is after `every` seconds. The time between calls grows up to 0.1 s, or is always
+    `every` seconds if that is longer.
 
     A check that raises counts as false. After `within` seconds, raises AssertionError with the last
     result or exception. Uses the time of the event loop, which `@pytest.mark.looptime` skips.
     """
     loop = asyncio.get_running_loop()
     deadline = loop.time() + within
+    longest = max(every, _LONGEST_INTERVAL_SECONDS)
     while True:
         result, error = None, None
         try:
@@ -46,3 +53,4 @@ async def eventually(check: Callable[[], Any], *, within: float = 30.0, every: f
                 f"not true within {within:g} s: the last check {outcome}"
             ) from error
         await asyncio.sleep(every)
+        every = min(longest, every * _GROWTH)

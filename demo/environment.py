@@ -62,7 +62,12 @@ class DemoEnvironment:
             user=_USER,
             password=_PASSWORD,
         )
-        self._manager = DemoManager(folder.path, self._manager_flags, self._record_processes)
+        self._manager = DemoManager(
+            folder.path,
+            self._manager_flags,
+            self._record_processes,
+            serves_page=_PAGE_ROLE.exists(),
+        )
         self._supervision: asyncio.Task[None] | None = None
 
     async def start(self) -> None:

@@ -11,7 +11,6 @@ import os
 import shutil
 import signal
 import socket
-import subprocess
 import sys
 import time
 import urllib.error
@@ -61,21 +60,25 @@ class DemoManager:
     """`on_start` is called after each start of the process."""
 
     def __init__(
-        self, home: Path, flags: Callable[[], Sequence[str]], on_start: Callable[[], None]
+        self,
+        home: Path,
+        flags: Callable[[], Sequence[str]],
+        on_start: Callable[[], None],
+        *,
+        serves_page: bool = True,
     ) -> None:
         self.log = home / "manager.log"
         self.state = ManagerState()
         self.process: Process | None = None
         self._home, self._flags, self._on_start = home, flags, on_start
         self._health_port, self._metrics_port, self._page_port = 0, 0, 0
-        self._serves_page = False
+        self._serves_page = serves_page
         # On the monotonic clock.
         self._started_at, self._responded_at, self._restart_notice_until = 0.0, 0.0, 0.0
         self._back_off_seconds = 1.0
 
     async def start(self) -> None:
         """Starts it for the first time; a manager that cannot start ends the demo."""
-        self._serves_page = await asyncio.to_thread(self._has_page_flag)
         self._start_process()
         await eventually(
             lambda: self._has_started_workers() or not self._is_running,
@@ -129,10 +132,6 @@ class DemoManager:
         variables = [f"HOME={self._home}", f"PYTHONPATH={os.environ.get('PYTHONPATH', '')}"]
         program = [sys.executable, "-m", "vsphere_operators.main"]
         return [shutil.which("env") or "env", "-i", *variables, *program]
-
-    def _has_page_flag(self) -> bool:
-        usage = subprocess.run([*self._command(), "-help"], capture_output=True, text=True)
-        return f"-{_PAGE_FLAG} " in usage.stdout + usage.stderr
 
     def _has_started_workers(self) -> bool:
         return self.log.exists() and "Starting workers" in self.log.read_text(errors="replace")

@@ -21,9 +21,6 @@ import pathlib, sys, threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 folder = pathlib.Path(__file__).parents[1]
 flags = dict(text[1:].partition("=")[::2] for text in sys.argv[1:])
-if "help" in flags:
-    print((folder / "usage").read_text())
-    sys.exit()
 if (folder / "broken").exists():
     raise RuntimeError("it is broken")
 
@@ -49,7 +46,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     package.mkdir()
     (package / "__init__.py").touch()
     (package / "main.py").write_text(PROGRAM)
-    (tmp_path / "usage").write_text("Usage of manager:\n  -ui-bind-address string\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.setattr(manager_module, "_PROBE_INTERVAL_SECONDS", 0.02)
     monkeypatch.setattr(manager_module, "_PROBE_TIMEOUT_SECONDS", 0.2)
@@ -58,8 +54,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @contextlib.asynccontextmanager
-async def run_manager(folder: Path) -> AsyncIterator[DemoManager]:
-    manager = DemoManager(folder, lambda: ["-leader-elect"], lambda: None)
+async def run_manager(folder: Path, *, serves_page: bool = True) -> AsyncIterator[DemoManager]:
+    manager = DemoManager(folder, lambda: ["-leader-elect"], lambda: None, serves_page=serves_page)
     try:
         await manager.start()
         supervision = asyncio.create_task(manager.supervise())
@@ -137,8 +133,7 @@ async def test_suspended_manager_is_stopped_at_the_end(folder: Path) -> None:
 
 
 async def test_manager_without_a_page_has_no_address(folder: Path) -> None:
-    (folder / "usage").write_text("Usage of manager:\n  -leader-elect\n")
-    async with run_manager(folder) as manager:
+    async with run_manager(folder, serves_page=False) as manager:
         assert manager.process is not None
         command = " ".join(manager.process.arguments)
         assert "-health-probe-bind-address=127.0.0.1:" in command

@@ -29,8 +29,31 @@ def build_image_root(repository: Path, folder: Path) -> Path:
         elif instruction == "RUN":
             python, *options, target = json.loads(arguments)
             assert (python, target) == ("python", "/image")
-            run_command([sys.executable, *options, str(root)], context, environ)
+            if root.exists():
+                run_command([sys.executable, *options, str(root)], context, environ)
+            else:
+                shutil.copytree(build_first_layer(options, context, environ), root, symlinks=True)
     return root
+
+
+def build_first_layer(options: list[str], context: Path, environ: Mapping[str, str]) -> Path:
+    """The result of the first RUN in the user's cache, as an engine caches a layer.
+
+    It depends on the copied files and on the interpreter: here that of this machine, with its
+    libraries. To compile its standard library takes most of the CPU time of a build.
+    """
+    digest = hashlib.sha256(f"{options} {sys.version} {sys.base_prefix}".encode())
+    for path in sorted(path for path in context.rglob("*") if path.is_file()):
+        digest.update(f"{path.relative_to(context)}\n".encode())
+        digest.update(path.read_bytes())
+    cache = cache_folder(os.environ)
+    layer = cache / f"image-layer-{digest.hexdigest()[:16]}"
+    if not layer.exists():
+        built = Path(tempfile.mkdtemp(prefix="image-layer-", dir=cache))
+        built.chmod(0o755)
+        run_command([sys.executable, *options, str(built)], context, environ)
+        move_into_cache(built, layer)
+    return layer
 
 
 def fetch_wheels(repository: Path) -> Path:

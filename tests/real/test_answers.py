@@ -8,6 +8,7 @@ import os
 import shutil
 import sys
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -199,7 +200,12 @@ async def test_tools_report_since_when_no_manager_is_active(
     assert len(list_mutations(installed, manager)) == writes
 
     await manager.kill()
-    last_renewal = get_lease(installed)["renewTime"]
+    lease = get_lease(installed)
+    last_renewal = lease["renewTime"]
+    # Each run of the plugin costs a second of CPU time, and the lease lasts for 15 s.
+    lifetime = timedelta(seconds=lease["leaseDurationSeconds"])
+    expires_at = datetime.fromisoformat(last_renewal) + lifetime
+    await eventually(lambda: datetime.now(UTC) > expires_at, within=40)
 
     async def is_reported() -> bool:
         return "No manager is active" in (await run_plugin(*top))[2]

@@ -133,16 +133,7 @@ def shell_environ(demo: DemoProcess, tmp_path: Path) -> dict[str, str]:
     return demo.read_environ(tmp_path)
 
 
-# The demo
-
-
-def test_demo_without_a_terminal_prints_plain_lines(demo: DemoProcess) -> None:
-    assert "\x1b" not in demo.output_text
-    assert f"In another shell here:  . {DEMO_FOLDERS}/{demo.child.pid}/env" in demo.output_text
-    assert re.search(
-        r"\d\d:\d\d:\d\d HostInfo hostinfo-host-e: host esxi-dell-e.rainpole.com, free mhz \d+/\d+",
-        demo.output_text,
-    )
+# The demo. Tests of demos on terminals come first: a demo that only runs costs CPU time, too.
 
 
 def start_on_terminal(
@@ -163,7 +154,7 @@ def start_on_terminal(
 
 
 async def test_demo_on_a_terminal_does_not_flicker_and_ends_when_it_is_closed(
-    pytestconfig: pytest.Config, demo: DemoProcess
+    pytestconfig: pytest.Config, binaries: dict[str, Path]
 ) -> None:
     child, reader = start_on_terminal(pytestconfig.rootpath, 80, 24)
     folder, screen = pytestconfig.rootpath / DEMO_FOLDERS / str(child.pid), TerminalEmulator(80, 24)
@@ -217,7 +208,7 @@ class TerminalScreen:
 
 
 async def test_demo_survives_a_small_terminal_and_a_dead_and_a_suspended_manager(
-    pytestconfig: pytest.Config, demo: DemoProcess
+    pytestconfig: pytest.Config, binaries: dict[str, Path]
 ) -> None:
     child, reader = start_on_terminal(pytestconfig.rootpath, 60, 15)
     folder = pytestconfig.rootpath / DEMO_FOLDERS / str(child.pid)
@@ -280,7 +271,7 @@ def read_new_log(folder: Path) -> str:
 
 
 async def test_demo_on_a_dumb_terminal_prints_plain_lines(
-    pytestconfig: pytest.Config, demo: DemoProcess
+    pytestconfig: pytest.Config, binaries: dict[str, Path]
 ) -> None:
     child, reader = start_on_terminal(pytestconfig.rootpath, 80, 24, term="dumb")
     try:
@@ -299,7 +290,7 @@ async def test_demo_on_a_dumb_terminal_prints_plain_lines(
 
 
 async def test_demo_ends_by_ctrl_c_while_it_starts(
-    pytestconfig: pytest.Config, tmp_path: Path, demo: DemoProcess
+    pytestconfig: pytest.Config, tmp_path: Path, binaries: dict[str, Path]
 ) -> None:
     starting = start_demo(pytestconfig.rootpath, tmp_path / "output")
     try:
@@ -313,6 +304,18 @@ async def test_demo_ends_by_ctrl_c_while_it_starts(
     assert "Traceback" not in starting.output_text
     assert "Stopping all processes..." in starting.output_text
     assert not starting.folder.exists()
+
+
+# From here on in addition to a demo that already runs.
+
+
+def test_demo_without_a_terminal_prints_plain_lines(demo: DemoProcess) -> None:
+    assert "\x1b" not in demo.output_text
+    assert f"In another shell here:  . {DEMO_FOLDERS}/{demo.child.pid}/env" in demo.output_text
+    assert re.search(
+        r"\d\d:\d\d:\d\d HostInfo hostinfo-host-e: host esxi-dell-e.rainpole.com, free mhz \d+/\d+",
+        demo.output_text,
+    )
 
 
 async def test_once_gives_every_sample_its_expected_status(

@@ -82,7 +82,8 @@ def test_blocks_of_page_work(
                 runner,
                 docs_control_plane,
                 module,
-                applied_by_commands=bool(block.argument) and block.argument in commands,
+                # Not again, if a command of the page applies it.
+                is_validated=not (block.argument and block.argument in commands),
             )
         except Exception as error:
             raise AssertionError(f"{page}, line {block.line}: {error}") from error

@@ -57,7 +57,7 @@ def container_manifest(pytestconfig: pytest.Config) -> dict[str, Any]:
     }
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def image_container(image_root: Path, container_manifest: dict[str, Any]) -> Container:
     """The image with the limits of the manifest: read-only, with /tmp and a memory limit."""
     allowed, limits = (

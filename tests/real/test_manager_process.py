@@ -152,7 +152,7 @@ async def test_environment_variables_set_flags(manager_kubeconfig: Path, log_fil
         "LEADER_ELECT": "true",
         "POD_NAMESPACE": SYSTEM_NAMESPACE,
     }
-    async with run_manager(log_file, environ=environ) as manager:
+    async with run_manager(log_file, environ=environ, new_interpreter=True) as manager:
         await manager.wait_for_log("became leader", within=60)
         assert (await manager.http_get("/metrics"))[0] == 200
         manager.send_signal(signal.SIGTERM)
@@ -163,10 +163,15 @@ async def test_environment_variables_set_flags(manager_kubeconfig: Path, log_fil
 
 
 async def run_failing_manager(
-    log: Path, *flags: str, environ: Mapping[str, str] | None = None
+    log: Path,
+    *flags: str,
+    environ: Mapping[str, str] | None = None,
+    new_interpreter: bool = False,
 ) -> tuple[int, str]:
     """Exit code and log of a manager that cannot start."""
-    async with run_manager(log, *flags, environ=environ) as manager:
+    async with run_manager(
+        log, *flags, environ=environ, new_interpreter=new_interpreter
+    ) as manager:
         code, log_text = await manager.wait_for_exit(), manager.log_text
     assert "Traceback" not in log_text
     return code, log_text
@@ -186,8 +191,11 @@ def write_changed_kubeconfig(
     return path
 
 
-async def test_unknown_flag_is_named(log_file: Path) -> None:
-    code, log_text = await run_failing_manager(log_file, "--metrics-adress=:0")
+@pytest.mark.parametrize("new_interpreter", [False, True], ids=["forked", "new interpreter"])
+async def test_unknown_flag_is_named(log_file: Path, new_interpreter: bool) -> None:
+    code, log_text = await run_failing_manager(
+        log_file, "--metrics-adress=:0", new_interpreter=new_interpreter
+    )
     assert code == 2
     assert "metrics-adress" in log_text
     assert "-help" in log_text

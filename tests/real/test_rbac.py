@@ -226,7 +226,9 @@ async def test_manager_uses_exactly_the_generated_roles(
         manager.send_signal(signal.SIGTERM)
         assert await manager.wait_for_exit() == 0
     lines = [
-        event for event in plane.read_audit_events() if event.get("userAgent") == manager.user_agent
+        event
+        for event in plane.read_audit_events(manager.user_agent)
+        if event.get("userAgent") == manager.user_agent
     ]
     used = list_used(lines)
     print(f"{len(lines)} requests, {len(used)} permissions used of {len(given)} granted")

@@ -78,13 +78,17 @@ def test_get_prints_the_original_columns_first(
     installed: ControlPlane, sample_namespace: str
 ) -> None:
     installed.kubectl("-n", sample_namespace, "apply", "-f", str(SAMPLES))
-    for kind, columns in COLUMNS_BY_KIND.items():
-        short, wide = (
-            parse_column_titles(
-                installed.kubectl("-n", sample_namespace, "get", NAMES_BY_KIND[kind][-1], *how)
-            )
-            for how in ((), ("-o", "wide"))
-        )
+    names = ",".join(NAMES_BY_KIND[kind][-1] for kind in COLUMNS_BY_KIND)
+    short_titles, wide_titles = (
+        [
+            parse_column_titles(table)
+            for table in installed.kubectl("-n", sample_namespace, "get", names, *how).split("\n\n")
+        ]
+        for how in ((), ("-o", "wide"))
+    )
+    # kubectl prints a table for each kind, in this order.
+    kinds = zip(COLUMNS_BY_KIND.items(), short_titles, wide_titles, strict=True)
+    for (kind, columns), short, wide in kinds:
         assert short[: len(columns)] == wide[: len(columns)] == columns
         assert {"READY", "AGE"} <= set(short) <= set(wide), kind
 

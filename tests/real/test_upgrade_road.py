@@ -12,7 +12,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -62,6 +62,11 @@ class Original:
     @property
     def deployment(self) -> str:
         return f"{self.project}-controller-manager"
+
+    @property
+    def path(self) -> str:
+        """The path of its sample in the API."""
+        return f"/apis/{self.group}/{self.version}/namespaces/default/{self.plural}/{self.name}"
 
     def build_crd(self) -> dict[str, Any]:
         """As controller-gen of that time made it."""
@@ -202,17 +207,19 @@ def commands_with(text: str) -> str:
 
 @dataclass(frozen=True)
 class Road:
+    """One cluster with some of the originals."""
+
     plane: ControlPlane
     vcenter: SimulatedVCenter
-    original: Original
+    originals: Sequence[Original]
     folder: Path
 
-    async def run(self, commands: str) -> str:
-        """Run commands of the page in the repository, for this original."""
-        original = self.original
-        for name in ("hostinfo", "codeconnect-vm-operator"):
-            commands = commands.replace(f"{name}-controller-manager", original.deployment)
-            commands = commands.replace(f"{name}-system", original.namespace)
+    async def run(self, commands: str, original: Original | None = None) -> str:
+        """Run commands of the page in the repository, with the names of this original."""
+        if original:
+            for name in ("hostinfo", "codeconnect-vm-operator"):
+                commands = commands.replace(f"{name}-controller-manager", original.deployment)
+                commands = commands.replace(f"{name}-system", original.namespace)
         programs = f"{self.plane.binaries['kubectl'].parent}:{Path(sys.executable).parent}"
         environ = {
             **os.environ,
@@ -232,14 +239,17 @@ class Road:
         assert done.returncode == 0, (commands, done.stdout, done.stderr)
         return done.stdout
 
-    def get(self) -> dict[str, Any]:
-        kind = f"{self.original.plural}.{self.original.group}"
-        text = self.plane.kubectl("get", kind, self.original.name, "-n", "default", "-o", "json")
-        return dict(json.loads(text))
+    def call(self, verb: str, path: str, body: Any = None) -> dict[str, Any]:
+        headers = {"Content-Type": "application/merge-patch+json"} if verb == "PATCH" else None
+        with self.plane.apiserver.admin_client() as https:
+            return dict(https.call(verb, path, body, headers))
 
-    async def wait_for_ready(self, status: str) -> dict[str, Any]:
+    def get(self, original: Original) -> dict[str, Any]:
+        return self.call("GET", original.path)
+
+    async def wait_for_ready(self, original: Original, status: str) -> dict[str, Any]:
         async def find() -> dict[str, Any] | None:
-            obj = await asyncio.to_thread(self.get)
+            obj = await asyncio.to_thread(self.get, original)
             ready = ready_condition(obj)
             is_current = ready.get("observedGeneration") == obj["metadata"]["generation"]
             return obj if is_current and ready.get("status") == status else None
@@ -248,24 +258,14 @@ class Road:
         assert obj is not None
         return obj
 
-    def install_original(self) -> None:
+    def install_original(self, original: Original) -> None:
         """Its CRD, sample, status, Deployment and Secret."""
-        original, plane = self.original, self.plane
+        plane = self.plane
         # As `make install` of kubebuilder: without --server-side.
         plane.kubectl("apply", "-f", "-", stdin=json.dumps(original.build_crd()))
         plane.wait_for_crds(f"{original.plural}.{original.group}")
         plane.kubectl("apply", "-f", "-", stdin=json.dumps(original.build_object()))
-        plane.kubectl(
-            "patch",
-            f"{original.plural}.{original.group}",
-            original.name,
-            "-n",
-            "default",
-            "--subresource=status",
-            "--type=merge",
-            "-p",
-            json.dumps({"status": original.status}),
-        )
+        self.call("PATCH", f"{original.path}/status", {"status": original.status})
         labels = {"control-plane": "controller-manager"}
         container = {"name": "manager", "image": "controller:latest"}
         plane.create_namespace(original.namespace)
@@ -294,21 +294,29 @@ class Road:
                 },
             },
         ]
-        for manifest in objects:
-            plane.kubectl("apply", "-n", original.namespace, "-f", "-", stdin=json.dumps(manifest))
+        manifest = json.dumps({"apiVersion": "v1", "kind": "List", "items": objects})
+        plane.kubectl("apply", "-n", original.namespace, "-f", "-", stdin=manifest)
 
-    def mount_secret(self) -> Path:
-        """The Secret of the new namespace, as kubelet mounts it."""
-        text = self.plane.kubectl("get", "secret", "vc-creds", "-n", SYSTEM_NAMESPACE, "-o", "json")
+    async def copy_secret(self, original: Original) -> dict[str, str]:
+        """The data of the Secret that the commands of the page copy to the new namespace."""
+        path = f"/api/v1/namespaces/{SYSTEM_NAMESPACE}/secrets/vc-creds"
+        if original is not self.originals[0]:
+            # Of the original before.
+            await asyncio.to_thread(self.call, "DELETE", path)
+        await self.run(commands_with("get secret vc-creds"), original)
+        return dict((await asyncio.to_thread(self.call, "GET", path))["data"])
+
+    def mount_secret(self, data: Mapping[str, str]) -> Path:
+        """As kubelet mounts it."""
         folder = self.folder / "vc-creds"
         folder.mkdir()
-        for key, value in json.loads(text)["data"].items():
+        for key, value in data.items():
             (folder / key).write_bytes(base64.b64decode(value))
         return folder
 
-    def replicas_of(self, namespace: str, deployment: str) -> str:
-        path = "jsonpath={.spec.replicas}"
-        return self.plane.kubectl("get", "deployment", deployment, "-n", namespace, "-o", path)
+    def replicas_of(self, namespace: str, deployment: str) -> int:
+        path = f"/apis/apps/v1/namespaces/{namespace}/deployments/{deployment}"
+        return int(self.call("GET", path)["spec"]["replicas"])
 
 
 @pytest.fixture(scope="module")
@@ -320,48 +328,58 @@ def road_plane(binaries: dict[str, Path]) -> Iterator[ControlPlane]:
     plane.stop_sync()
 
 
-@pytest.fixture(params=ORIGINALS, ids=lambda original: original.kind)
+# The installation, the manager and the simulator are the same for all originals of a cluster. The
+# original CRDs of HostInfo and VMInfo have the same short name, so that no cluster can have both.
+ROADS = [
+    [original for original in ORIGINALS if original.kind != "VMInfo"],
+    [original for original in ORIGINALS if original.kind == "VMInfo"],
+]
+
+
+@pytest.fixture(params=ROADS, ids=lambda road: "-".join(original.kind for original in road))
 async def road(
     request: pytest.FixtureRequest,
     pytestconfig: pytest.Config,
     road_plane: ControlPlane,
     tmp_path: Path,
 ) -> AsyncIterator[Road]:
-    original: Original = request.param
     binary = pytestconfig.rootpath / ".testenv/bin/vcsim"
     async with run_simulator(binary, tmp_path / "vcsim") as vcenter:
-        yield Road(road_plane, vcenter, original, tmp_path)
-    remove = ("delete", "--ignore-not-found", "--wait=false")
-    await asyncio.to_thread(clear_finalizers, road_plane, original)
-    road_plane.kubectl(*remove, "namespace", original.namespace, SYSTEM_NAMESPACE)
-    for namespace in (original.namespace, SYSTEM_NAMESPACE):
-        await asyncio.to_thread(road_plane.remove_namespace, namespace)
-    crds = road_plane.kubectl("get", "crds", "-o", "name").split()
-    road_plane.kubectl("delete", *crds, "--timeout=30s")
+        road = Road(road_plane, vcenter, request.param, tmp_path)
+        yield road
+    await asyncio.to_thread(remove_all, road)
 
 
-def clear_finalizers(plane: ControlPlane, original: Original) -> None:
-    patch = json.dumps({"metadata": {"finalizers": None}})
-    kind = f"{original.plural}.{original.group}"
-    plane.kubectl("patch", kind, original.name, "-n", "default", "--type=merge", "-p", patch)
+def remove_all(road: Road) -> None:
+    for original in road.originals:
+        road.call("PATCH", original.path, {"metadata": {"finalizers": None}})
+    namespaces = (*(original.namespace for original in road.originals), SYSTEM_NAMESPACE)
+    for namespace in namespaces:
+        road.plane.remove_namespace(namespace)
+    crds = road.plane.kubectl("get", "crds", "-o", "name").split()
+    road.plane.kubectl("delete", *crds, "--timeout=30s")
 
 
-async def test_the_road_from_an_original_and_back(road: Road) -> None:
-    original, plane, vcenter = road.original, road.plane, road.vcenter
-    is_group = original.kind == "VmGroup"
-    if original.kind == "FCDInfo":
-        await vcenter.create_disk(DISK_NAME)
-    if is_group:
-        await create_original_vms(vcenter, "default", original.name, count=3)
-    await asyncio.to_thread(road.install_original)
+async def test_the_road_from_the_originals_and_back(road: Road) -> None:
+    originals, plane, vcenter = road.originals, road.plane, road.vcenter
+    groups = [original for original in originals if original.kind == "VmGroup"]
+    await vcenter.create_disk(DISK_NAME)
+    for group in groups:
+        await create_original_vms(vcenter, "default", group.name, count=3)
+    for original in originals:
+        await asyncio.to_thread(road.install_original, original)
     before = {vm.ref: vm for vm in (await read_simulator_state(vcenter)).vms}
-    uid = road.get()["metadata"]["uid"]
+    uids = {original.kind: road.get(original)["metadata"]["uid"] for original in originals}
 
     # There.
-    assert original.deployment in await road.run(commands_with("get deployments -A"))
-    await road.run(commands_with("hostinfo-controller-manager --replicas=0"))
-    assert road.replicas_of(original.namespace, original.deployment) == "0"
-    await road.run(commands_with("get secret vc-creds"))
+    deployments = await road.run(commands_with("get deployments -A"))
+    secrets = []
+    for original in originals:
+        assert original.deployment in deployments
+        await road.run(commands_with("hostinfo-controller-manager --replicas=0"), original)
+        assert road.replicas_of(original.namespace, original.deployment) == 0
+        secrets.append(await road.copy_secret(original))
+    assert all(secret == secrets[0] for secret in secrets)
     # `make deploy` of docs/howto/install.md, with this Python.
     await road.run(
         f"{sys.executable} -m kubewright deploy --image example.com/vsphere-operators:v1"
@@ -371,45 +389,55 @@ async def test_the_road_from_an_original_and_back(road: Road) -> None:
     kubeconfig = plane.write_service_account_kubeconfig(
         SYSTEM_NAMESPACE, SERVICE_ACCOUNT, road.folder / "kubeconfig"
     )
-    credentials = road.mount_secret()
+    credentials = road.mount_secret(secrets[0])
     await vcenter.reset_mutating_calls()
     async with run_vcenter_manager(
         road.folder / "manager.log", kubeconfig, credentials, vcenter.certificate
     ):
-        if original.kind == "MyCustomResource":
+        if any(original.kind == "MyCustomResource" for original in originals):
             await road.run("kubectl run funny-joe --image=ubuntu")
-        if is_group:
-            blocked = await road.wait_for_ready("False")
-            assert ready_condition(blocked)["reason"] == "VMsNotAdopted"
-
-            async def is_adoptable() -> bool:
-                vms = road.get()["status"].get("adoption", {}).get("vms", [])
-                return [vm["verdict"] for vm in vms] == ["Adoptable"] * 3
-
-            await eventually(is_adoptable, within=60, every=0.2)
-            output = await road.run(commands_with("adopt vg-1 -n default --yes"))
-            assert "Dry run: nothing was changed." in output
-            assert "has adopted 3 VMs" in output
-        obj = await road.wait_for_ready(original.ready)
-        assert obj["metadata"]["uid"] == uid
-        assert {name: obj["spec"][name] for name in original.spec} == original.spec
-        assert original.status.keys() <= obj["status"].keys() or original.ready == "False"
+        for group in groups:
+            await adopt(road, group)
+        for original in originals:
+            obj = await road.wait_for_ready(original, original.ready)
+            assert obj["metadata"]["uid"] == uids[original.kind]
+            assert {name: obj["spec"][name] for name in original.spec} == original.spec
+            assert original.status.keys() <= obj["status"].keys() or original.ready == "False"
 
         # And back.
-        if is_group:
-            await road.run(commands_with("adopt vg-1 -n default --undo --yes"))
-    await road.run(commands_with(f"scale deployment \\\n  {original_deployment_on_page()}"))
-    assert road.replicas_of(SYSTEM_NAMESPACE, "vsphere-operators-controller-manager") == "0"
-    assert road.replicas_of(original.namespace, original.deployment) == "1"
-    plane.kubectl("replace", "-f", "-", stdin=json.dumps(original.build_crd()))
-    obj = road.get()
-    assert obj["metadata"]["uid"] == uid
-    assert obj["spec"] == original.spec
+        for group in groups:
+            await road.run(commands_with("adopt vg-1 -n default --undo --yes"), group)
+    for original in originals:
+        await road.run(
+            commands_with(f"scale deployment \\\n  {original_deployment_on_page()}"), original
+        )
+        assert road.replicas_of(SYSTEM_NAMESPACE, "vsphere-operators-controller-manager") == 0
+        assert road.replicas_of(original.namespace, original.deployment) == 1
+        plane.kubectl("replace", "-f", "-", stdin=json.dumps(original.build_crd()))
+        obj = road.get(original)
+        assert obj["metadata"]["uid"] == uids[original.kind]
+        assert obj["spec"] == original.spec
     after = {vm.ref: vm for vm in (await read_simulator_state(vcenter)).vms}
     assert after == before
     changes = [call["method"] for call in await vcenter.mutating_calls()]
     tasks = [method for method in changes if method.endswith("_Task")]
-    assert tasks == (["ReconfigVM_Task"] * 6 if is_group else [])
+    assert tasks == ["ReconfigVM_Task"] * 6 * len(groups)
+
+
+async def adopt(road: Road, group: Original) -> None:
+    """The VMs of the original are not touched before the commands of the page adopt them."""
+    blocked = await road.wait_for_ready(group, "False")
+    assert ready_condition(blocked)["reason"] == "VMsNotAdopted"
+
+    async def is_adoptable() -> bool:
+        obj = await asyncio.to_thread(road.get, group)
+        vms = obj["status"].get("adoption", {}).get("vms", [])
+        return [vm["verdict"] for vm in vms] == ["Adoptable"] * 3
+
+    await eventually(is_adoptable, within=60, every=0.2)
+    output = await road.run(commands_with("adopt vg-1 -n default --yes"), group)
+    assert "Dry run: nothing was changed." in output
+    assert "has adopted 3 VMs" in output
 
 
 def original_deployment_on_page() -> str:

@@ -316,7 +316,7 @@ async def test_password_is_never_logged_or_stored(
         await info_client.wait_for_status("HostInfo", "host", "VCenterLoginFailed")
     await simulator.set_password(simulator.user, CANARY)
     await simulator.fail_calls("Login", "SystemError", fields={"reason": f"echo of {CANARY}"})
-    async with run_manager(logs[2], *flags, trusting) as manager:
+    async with run_manager(logs[2], *flags, trusting, new_interpreter=True) as manager:
         await info_client.wait_for_status("HostInfo", "host")
         await info_client.wait_for_status("HostInfo", "none", "HostNotFound")
         places = [

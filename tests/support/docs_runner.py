@@ -9,6 +9,7 @@ import sys
 import types
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -60,9 +61,9 @@ def run_block(
     plane: ControlPlane,
     module: types.ModuleType,
     *,
-    applied_by_commands: bool,
+    is_validated: bool,
 ) -> None:
-    """Run one block. A YAML file that a command of the page applies is not checked again."""
+    """Run one block. A YAML file is written; with `is_validated` also checked."""
     if block.argument and block.language != "sh":
         (runner.folder / block.argument).parent.mkdir(parents=True, exist_ok=True)
         (runner.folder / block.argument).write_text(block.text)
@@ -79,7 +80,7 @@ def run_block(
             before = dict(vars(module))
             exec(compile(block.text, f"line {block.line}", "exec"), vars(module))
             run_new_tests(module, before)
-        case "yaml", _ if not applied_by_commands:
+        case "yaml", _ if is_validated:
             validate_yaml(block, runner, plane)
         case "yaml", _:
             pass
@@ -90,6 +91,7 @@ def run_block(
 def validate_yaml(block: Block, runner: TutorialRunner, plane: ControlPlane) -> None:
     file = runner.folder / (block.argument or "block.yaml")
     file.write_text(block.text)
+    objects = list[Any]()
     for document in yaml.safe_load_all(block.text):
         match document:
             case {"vcenters": _}:
@@ -97,9 +99,7 @@ def validate_yaml(block: Block, runner: TutorialRunner, plane: ControlPlane) -> 
             case {"limits": _}:
                 assert limits.LIMITS_FILE_FORMAT.read(str(file)).limits
             case {"apiVersion": _, "kind": _}:
-                plane.kubectl(
-                    "apply", "--dry-run=server", "-f", "-", stdin=yaml.safe_dump(document)
-                )
+                objects.append(document)
             case {"resources": [*resources]} if file.name == "kustomization.yaml":
                 # It may need files from later on the page, where a command renders it.
                 assert all(
@@ -108,3 +108,5 @@ def validate_yaml(block: Block, runner: TutorialRunner, plane: ControlPlane) -> 
                 )
             case _:
                 raise AssertionError(f"unknown kind of file: {block.text}")
+    if objects:
+        plane.kubectl("apply", "--dry-run=server", "-f", "-", stdin=yaml.safe_dump_all(objects))

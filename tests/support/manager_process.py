@@ -8,12 +8,13 @@ import os
 import re
 import shutil
 import ssl
+import subprocess
 import sys
 import urllib.request
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from urllib.error import HTTPError
 
 from kubewright.testing import eventually
@@ -21,24 +22,34 @@ from kubewright.testing.cluster_access import HttpError
 from kubewright.testing.controlplane import ControlPlane
 from kubewright.testing.process import Process
 
+from .forked_process import can_fork, fork_manager
+
 SYSTEM_NAMESPACE = "vsphere-operators-system"
 SERVICE_ACCOUNT = "controller-manager"
 MANAGER_USER = f"system:serviceaccount:{SYSTEM_NAMESPACE}:{SERVICE_ACCOUNT}"
 LEASE_NAME = "vsphere-operators-leader"
 MYCUSTOMRESOURCES_PATH = "/apis/poc.test.domain/v1/namespaces/{namespace}/mycustomresources"
 FREE_PORT_FLAGS = ("-metrics-addr=127.0.0.1:0", "-health-probe-bind-address=127.0.0.1:0")
+_MAIN_MODULE = "vsphere_operators.main"
 UNVERIFIED_TLS = ssl._create_unverified_context()  # the manager's own certificate is self-signed
 
 
 class ManagerProcess(Process):
-    """One manager with its log, without the environment of the tests."""
+    """One manager with its log, without the environment of the tests.
+
+    It is forked from a process that has imported the manager. `new_interpreter` starts it as a user
+    does instead.
+    """
+
+    _is_forked = False
 
     def __init__(
         self,
         log: Path,
         *flags: str,
         environ: Mapping[str, str] | None = None,
-        module: str = "vsphere_operators.main",
+        module: str = _MAIN_MODULE,
+        new_interpreter: bool = False,
     ) -> None:
         # PYTHONPATH decides which checkout is tested.
         base = {"HOME": str(log.parent), "PYTHONPATH": os.environ.get("PYTHONPATH", "")}
@@ -52,6 +63,15 @@ class ManagerProcess(Process):
             module,
         ]
         super().__init__("manager", [*program, *flags], log)
+        self._flags, self._environ = flags, {"HOME": base["HOME"], **(environ or {})}
+        self._is_forked = module == _MAIN_MODULE and not new_interpreter and can_fork(self._environ)
+
+    def start(self) -> None:
+        if self._is_forked:
+            child = fork_manager(self._flags, self._environ, self.log)
+            self.child = cast("subprocess.Popen[bytes]", child)
+        else:
+            super().start()
 
     @property
     def log_text(self) -> str:
@@ -130,10 +150,13 @@ def fetch_url(url: str, token: str = "") -> tuple[int, str]:
 
 @asynccontextmanager
 async def run_manager(
-    log: Path, *flags: str, environ: Mapping[str, str] | None = None
+    log: Path,
+    *flags: str,
+    environ: Mapping[str, str] | None = None,
+    new_interpreter: bool = False,
 ) -> AsyncIterator[ManagerProcess]:
     """A manager that is started, and killed at the end."""
-    manager = ManagerProcess(log, *flags, environ=environ)
+    manager = ManagerProcess(log, *flags, environ=environ, new_interpreter=new_interpreter)
     manager.start()
     try:
         yield manager
@@ -227,7 +250,7 @@ def list_mutations(plane: ControlPlane, manager: ManagerProcess) -> list[dict[st
     """The audit events of this manager's writes, except those of its lease."""
     return [
         event
-        for event in plane.read_audit_events()
+        for event in plane.read_audit_events(manager.user_agent)
         if event.get("userAgent") == manager.user_agent
         and event["verb"] not in ("get", "list", "watch")
         and event["objectRef"]["resource"] not in ("leases", "tokenreviews", "subjectaccessreviews")

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import shutil
-import sys
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from simulator import SimulatedVCenter
+from support.manager_process import ManagerProcess
 
 METRICS_OFF = "-metrics-addr=0"
 PASSWORD = "canary-4711"
@@ -46,32 +46,28 @@ class DoctorReport:
         return [finding for finding in self.findings if finding.level == "problem"]
 
 
-async def run_doctor(*arguments: str, environ: Mapping[str, str] | None = None) -> tuple[int, str]:
-    """Exit code and output of the command, without the environment of the tests."""
-    # PYTHONPATH decides which checkout is tested.
-    base = {"HOME": "/nonexistent", "PYTHONPATH": os.environ.get("PYTHONPATH", "")}
-    variables = [f"{name}={value}" for name, value in {**base, **(environ or {})}.items()]
-    program = [
-        shutil.which("env") or "env",
-        "-i",
-        *variables,
-        sys.executable,
-        "-m",
-        "vsphere_operators.main",
-        "doctor",
-    ]
-    child = await asyncio.create_subprocess_exec(
-        *program, *arguments, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
-    )
-    try:
-        output, _ = await asyncio.wait_for(child.communicate(), 60)
-    finally:
-        if child.returncode is None:
-            child.kill()
-    text = output.decode()
+async def run_doctor(
+    *arguments: str, environ: Mapping[str, str] | None = None, new_interpreter: bool = False
+) -> tuple[int, str]:
+    """Exit code and output of the command, without the environment of the tests.
+
+    As a `ManagerProcess`, it is forked from a process that has imported the manager.
+    """
+    variables = {"HOME": "/nonexistent", **(environ or {})}
+    with tempfile.TemporaryDirectory() as folder:
+        output = Path(folder, "output")
+        doctor = ManagerProcess(
+            output, "doctor", *arguments, environ=variables, new_interpreter=new_interpreter
+        )
+        try:
+            doctor.start()
+            code = await doctor.wait_for_exit()
+        finally:
+            await doctor.kill()
+        text = await asyncio.to_thread(output.read_text)
     assert PASSWORD not in text
     assert "Traceback" not in text
-    return child.returncode or 0, text
+    return code, text
 
 
 async def read_doctor_report(

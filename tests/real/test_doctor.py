@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import socket
 from collections.abc import AsyncIterator, Iterator
+from http import HTTPStatus
 from pathlib import Path
 
 import pytest
 
+from kubewright.testing.cluster_access import HttpError
 from kubewright.testing.controlplane import ControlPlane, run_in_new_loop
 from simulator import SimulatedVCenter
 from support.manager_process import LEASE_NAME, MANAGER_USER, SYSTEM_NAMESPACE, run_ready_manager
@@ -29,7 +31,13 @@ TEMPLATE = "vm-operator-template"
 @pytest.fixture(autouse=True)
 def no_lease(installed: ControlPlane) -> None:
     """Removes the lease of a manager that an earlier test has killed: doctor would report it."""
-    installed.kubectl("-n", SYSTEM_NAMESPACE, "delete", "lease", LEASE_NAME, "--ignore-not-found")
+    path = f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM_NAMESPACE}/leases/{LEASE_NAME}"
+    with installed.apiserver.admin_client() as https:
+        try:
+            https.call("DELETE", path)
+        except HttpError as error:
+            if error.status != HTTPStatus.NOT_FOUND:
+                raise
 
 
 @pytest.fixture(scope="module")
@@ -165,7 +173,10 @@ async def test_text_without_a_terminal_is_aligned_and_has_no_color(
     installed: ControlPlane, simulator: SimulatedVCenter
 ) -> None:
     code, text = await run_doctor(
-        f"-kubeconfig={installed.admin_kubeconfig}", METRICS_OFF, environ=vcenter_environ(simulator)
+        f"-kubeconfig={installed.admin_kubeconfig}",
+        METRICS_OFF,
+        environ=vcenter_environ(simulator),
+        new_interpreter=True,
     )
     assert code == 0, text
     assert "\x1b" not in text

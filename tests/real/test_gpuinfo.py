@@ -131,9 +131,8 @@ async def test_calendar_and_labels_with_their_optional_roles(
     label = f"gpuinfo.topology.corinternal.com/{cluster.namespace}.plain"
 
     async def is_labeled(*names: str) -> bool:
-        return cluster.control_plane.kubectl("get", "nodes", "-l", label, "-o", "name").split() == [
-            f"node/{name}" for name in names
-        ]
+        nodes = await cluster.call("GET", f"/api/v1/nodes?labelSelector={label}")
+        return [node["metadata"]["name"] for node in nodes["items"]] == list(names)
 
     try:
         async with run_vcenter_manager(

@@ -133,11 +133,11 @@ async def test_fixes_of_the_doctor_are_changes_of_the_release(
         assert [finding.level for finding in report.permissions] == ["ok"]
         assert report.finding_about("CRDs").message.startswith("8 CRDs installed;")
 
-        await eventually(
-            lambda: asyncio.to_thread(
-                control_plane.kubectl, "-n", "ops", "get", "pods", "-o", "name"
-            )
-        )
+        def list_pods() -> list[object]:
+            with control_plane.apiserver.admin_client() as https:
+                return list(https.call("GET", "/api/v1/namespaces/ops/pods")["items"])
+
+        await eventually(lambda: asyncio.to_thread(list_pods))
         report = await diagnose("-vcenter-credentials=/etc/vc-creds")
         no_vcenter = next(item for item in report.problems if item.subject == "settings")
         assert no_vcenter.fix.startswith("kubectl -n ops create secret generic my-creds ")

@@ -203,7 +203,9 @@ async def test_restart_without_changes_writes_nothing(
     async with run_ready_manager(tmp_path / "first.log", manager_kubeconfig) as first:
         for name, reason in settled.items():
             await wait_for_status(installed, namespace, name, reason)
-        await eventually(lambda: have_samples_conditions(installed, config, namespace), within=30)
+        await eventually(
+            lambda: have_samples_conditions(installed, config, namespace), within=30, every=0.5
+        )
     versions = {
         name: get_resource(installed, namespace, name)["metadata"]["resourceVersion"]
         for name in settled

@@ -112,7 +112,8 @@ async def test_stateful_set_of_the_how_to_lands_on_three_hosts(
 
 
 def list_labels(plane: ControlPlane) -> dict[str, str]:
-    nodes = json.loads(plane.kubectl("get", "nodes", "-o", "json"))["items"]
+    with plane.apiserver.admin_client() as https:
+        nodes = https.call("GET", "/api/v1/nodes")["items"]
     return {
         node["metadata"]["name"]: node["metadata"]["labels"].get(HOST_LABEL, "") for node in nodes
     }
@@ -120,7 +121,8 @@ def list_labels(plane: ControlPlane) -> dict[str, str]:
 
 def list_bound_pods(plane: ControlPlane) -> list[Any]:
     """The three Pods when all have a Node. Reports bound Pods as running, as kubelets do."""
-    pods = json.loads(plane.kubectl("get", "pods", "-o", "json"))["items"]
+    with plane.apiserver.admin_client() as https:
+        pods = https.call("GET", "/api/v1/namespaces/default/pods")["items"]
     bound = [pod for pod in pods if pod["spec"].get("nodeName")]
     status = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
     for pod in bound:

@@ -170,7 +170,7 @@ async def manager(
             )
             await manager.wait_until_ready(within=40)
             await eventually(
-                lambda: asyncio.to_thread(has_warnings, installed, namespace), within=40
+                lambda: asyncio.to_thread(has_warnings, installed, namespace), within=40, every=0.3
             )
             yield manager
     finally:

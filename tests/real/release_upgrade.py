@@ -199,11 +199,16 @@ class UpgradeSite:
         objects = Counter(kind for kind, _ in await asyncio.to_thread(self.read_objects))
 
         async def is_idle() -> bool:
+            reconciles, depths, active = await manager.read_metrics(
+                "controller_runtime_reconcile_total",
+                "workqueue_depth",
+                "controller_runtime_active_workers",
+            )
             for controller in KINDS.values():
-                if await manager.count_reconciles(controller) < objects[controller]:
+                label = f'controller="{controller}"'
+                count = sum(value for labels, value in reconciles.items() if label in labels)
+                if count < objects[controller]:
                     return False
-            depths = await manager.read_metric("workqueue_depth")
-            active = await manager.read_metric("controller_runtime_active_workers")
             return not any(depths.values()) and not any(active.values())
 
         await eventually(is_idle, within=60, every=0.2)

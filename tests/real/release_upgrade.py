@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import subprocess
 import sys
@@ -145,26 +144,36 @@ class UpgradeSite:
             await manager.kill()
 
     def read_objects(self) -> dict[ObjectId, dict[str, Any]]:
-        text = self.plane.kubectl("get", ",".join(KINDS), "-n", NAMESPACE, "-o", "json")
-        return {
-            (obj["kind"].lower(), obj["metadata"]["name"]): obj for obj in json.loads(text)["items"]
-        }
+        with self.plane.apiserver.admin_client() as https:
+            return {
+                (kind, obj["metadata"]["name"]): obj
+                for plural, kind in KINDS.items()
+                for obj in https.call("GET", _collection_path(plural))["items"]
+            }
+
+    def _get(self, path: str) -> dict[str, Any]:
+        with self.plane.apiserver.admin_client() as https:
+            return dict(https.call("GET", path))
 
     def read_stored_versions(self) -> dict[str, list[str]]:
-        crds = json.loads(self.plane.kubectl("get", "crds", *KINDS, "-o", "json"))["items"]
-        return {crd["metadata"]["name"]: crd["status"]["storedVersions"] for crd in crds}
+        crds = self._get("/apis/apiextensions.k8s.io/v1/customresourcedefinitions")["items"]
+        return {
+            crd["metadata"]["name"]: crd["status"]["storedVersions"]
+            for crd in crds
+            if crd["metadata"]["name"] in KINDS
+        }
 
     def read_deployment(self) -> tuple[int, str]:
         """The replicas and the image of the manager's Deployment, which has no Pods here."""
-        where = ("-n", SYSTEM_NAMESPACE, "deployment", DEPLOYMENT)
-        spec = json.loads(self.plane.kubectl("get", *where, "-o", "json"))["spec"]
+        path = f"/apis/apps/v1/namespaces/{SYSTEM_NAMESPACE}/deployments/{DEPLOYMENT}"
+        spec = self._get(path)["spec"]
         (container,) = spec["template"]["spec"]["containers"]
         return spec["replicas"], container["image"]
 
     async def take_snapshot(self) -> Snapshot:
-        text = self.plane.kubectl("get", "events", "-n", NAMESPACE, "-o", "json")
+        path = f"/api/v1/namespaces/{NAMESPACE}/events"
         events = dict[str, Counter[str]]()
-        for event in json.loads(text)["items"]:
+        for event in (await asyncio.to_thread(self._get, path))["items"]:
             series = event.get("series") or {}
             count = series.get("count") or event.get("count") or 1
             name = event["involvedObject"]["name"]
@@ -190,11 +199,16 @@ class UpgradeSite:
         objects = Counter(kind for kind, _ in await asyncio.to_thread(self.read_objects))
 
         async def is_idle() -> bool:
+            reconciles, depths, active = await manager.read_metrics(
+                "controller_runtime_reconcile_total",
+                "workqueue_depth",
+                "controller_runtime_active_workers",
+            )
             for controller in KINDS.values():
-                if await manager.count_reconciles(controller) < objects[controller]:
+                label = f'controller="{controller}"'
+                count = sum(value for labels, value in reconciles.items() if label in labels)
+                if count < objects[controller]:
                     return False
-            depths = await manager.read_metric("workqueue_depth")
-            active = await manager.read_metric("controller_runtime_active_workers")
             return not any(depths.values()) and not any(active.values())
 
         await eventually(is_idle, within=60, every=0.2)
@@ -224,6 +238,12 @@ class UpgradeSite:
             return not await self.observe_rest(manager, 3 * STATS_INTERVAL_SECONDS)
 
         await eventually(is_at_rest, within=40)
+
+
+def _collection_path(plural: str) -> str:
+    name, _, group = plural.partition(".")
+    version = "v1alpha1" if name == "vmgroups" else "v1"
+    return f"/apis/{group}/{version}/namespaces/{NAMESPACE}/{name}"
 
 
 def list_changed_fields(before: Any, after: Any, path: str = "") -> set[str]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
+import tempfile
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -103,11 +104,16 @@ def upgrade_plane(binaries: dict[str, Path]) -> Iterator[ControlPlane]:
 
 
 @pytest.fixture(scope="module")
-def last_release(tmp_path_factory: pytest.TempPathFactory) -> Release:
+def last_release(pytestconfig: pytest.Config) -> Release:
+    """Its files stay in a folder for the next run, with the bytecode of its modules."""
     release = read_last_release()
     if release.is_cut_off():
         pytest.skip(f"a shallow clone without the commit {release.commit}")
-    return Release(release.extract(tmp_path_factory.mktemp("release")))
+    folder = pytestconfig.rootpath / f".testenv/release-{release.commit}"
+    if not folder.exists():
+        extracted = Path(tempfile.mkdtemp(prefix="release-", dir=folder.parent))
+        release.extract(extracted).rename(folder)
+    return Release(folder)
 
 
 @pytest.fixture

@@ -122,9 +122,19 @@ class ManagerProcess(Process):
 
     async def read_metric(self, name: str) -> dict[str, float]:
         """The values of a metric by their labels, as they are written."""
+        (series,) = await self.read_metrics(name)
+        return series
+
+    async def read_metrics(self, *names: str) -> list[dict[str, float]]:
+        """The values of several metrics at the same time."""
         _, body = await self.http_get("/metrics")
-        series = re.findall(rf"^{name}(?:{{(.*)}})? (\S+)$", body, re.MULTILINE)
-        return {labels: float(value) for labels, value in series}
+        return [
+            {
+                labels: float(value)
+                for labels, value in re.findall(rf"^{name}(?:{{(.*)}})? (\S+)$", body, re.MULTILINE)
+            }
+            for name in names
+        ]
 
     async def count_reconciles(self, controller: str = "mycustomresource") -> int:
         series = await self.read_metric("controller_runtime_reconcile_total")

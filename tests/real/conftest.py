@@ -21,9 +21,12 @@ from .crash_run import run_simulator
 from .gpu_cluster import NODE_UUIDS, GpuCluster
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def control_plane(binaries: dict[str, Path]) -> Iterator[ControlPlane]:
-    """In place of the plugin's: this one keeps an audit log."""
+    """In place of the plugin's: this one keeps an audit log.
+
+    It ends with the last test of this folder: an idle control plane takes CPU time, too.
+    """
     plane = ControlPlane(binaries, audit=True)
     plane.start_sync()
     yield plane
@@ -36,7 +39,7 @@ def config(pytestconfig: pytest.Config) -> Path:
     return pytestconfig.rootpath / "config"
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def installed(control_plane: ControlPlane, config: Path) -> ControlPlane:
     """CRDs and roles exactly as they are generated, in the namespace that they name."""
     control_plane.create_namespace(SYSTEM_NAMESPACE)

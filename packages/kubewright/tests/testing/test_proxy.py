@@ -8,6 +8,7 @@ import json
 import ssl
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 
 import aiohttp
@@ -369,3 +370,18 @@ async def test_eventually_reports_the_last_exception() -> None:
     with pytest.raises(AssertionError, match="LookupError") as failed:
         await eventually(never)
     assert isinstance(failed.value.__cause__, LookupError)
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize(("every", "longest"), [(0.02, 0.1), (0.0, 0.0), (2.0, 2.0)])
+async def test_eventually_checks_less_often_with_time(every: float, longest: float) -> None:
+    times: list[float] = []
+
+    def is_last() -> bool:
+        times.append(asyncio.get_running_loop().time())
+        return len(times) == 12
+
+    await eventually(is_last, every=every)
+    intervals = [later - earlier for earlier, later in pairwise(times)]
+    assert intervals == sorted(intervals) or every == longest
+    assert (intervals[0], intervals[-1]) == pytest.approx((every, longest), abs=1e-4)

@@ -247,10 +247,8 @@ deploy: cluster $(VENV)/ready $(KUBECTL_MADE) ## Deploy to the cluster of your k
 	$(KUBEWRIGHT) deploy --image $(IMG) --kubectl $(KUBECTL) \
 	  $(OVERLAY:%=--overlay %) $(ARGS)
 
-# CRDs first, while the manager still runs: only the manager removes the finalizers.
-undeploy: uninstall $(VENV)/ready ## Remove everything, including the CRDs and their objects
-	$(KUBEWRIGHT) build-installer --kubectl $(KUBECTL) $(OVERLAY:%=--overlay %) \
-	  --output - | $(KUBECTL) delete --ignore-not-found -f -
+undeploy: cluster $(VENV)/ready $(KUBECTL_MADE) ## Remove everything, with the CRDs' objects
+	$(KUBEWRIGHT) undeploy --kubectl $(KUBECTL) $(OVERLAY:%=--overlay %)
 
 build-installer: $(VENV)/ready $(KUBECTL_MADE) ## Write what make deploy applies: dist/install.yaml
 	$(KUBEWRIGHT) build-installer --image $(IMG) --kubectl $(KUBECTL) \

@@ -273,13 +273,7 @@ def test_make_installs_and_deploys_with_kubectl() -> None:
         "deploy", "OVERLAY=config/overlays/ha", "ARGS=--force-conflicts", f"KUBECTL={kubectl}"
     )[-1:]
     assert with_overlay.endswith(" --overlay config/overlays/ha --force-conflicts")
-    assert commands["uninstall"] in dry_run_make("undeploy", f"KUBECTL={kubectl}"), (
-        "without the manager, finalizers stay on the objects"
-    )
-    assert commands["undeploy"].endswith(
-        f"{python} build-installer --kubectl {kubectl} --output - | "
-        f"{kubectl} delete --ignore-not-found -f -"
-    )
+    assert commands["undeploy"].endswith(f"{python} undeploy --kubectl {kubectl}")
 
 
 def write_program(path: Path) -> Path:

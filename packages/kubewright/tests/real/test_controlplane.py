@@ -159,6 +159,59 @@ def test_removed_namespace_leaves_no_objects(control_plane: ControlPlane, kubect
     control_plane.remove_namespace("doomed")
 
 
+OBJECTS_OF_MANY_KINDS = """
+apiVersion: v1
+kind: Service
+metadata: {name: thing}
+spec: {ports: [{port: 80}]}
+---
+apiVersion: v1
+kind: ReplicationController
+metadata: {name: thing}
+spec:
+  replicas: 0
+  selector: {app: thing}
+  template:
+    metadata: {labels: {app: thing}}
+    spec: {containers: [{name: main, image: none}]}
+---
+apiVersion: networking.k8s.io/v1
+kind: Ingress
+metadata: {name: thing}
+spec: {defaultBackend: {service: {name: thing, port: {number: 80}}}}
+---
+apiVersion: coordination.k8s.io/v1
+kind: Lease
+metadata: {name: thing}
+---
+apiVersion: kubewright.test/v1
+kind: Widget
+metadata: {name: thing}
+spec: {size: 1}
+"""
+
+
+@pytest.mark.usefixtures("widgets_installed")
+def test_namespace_with_many_kinds_is_removed_with_them(control_plane: ControlPlane) -> None:
+    control_plane.create_namespace("crowded")
+    control_plane.kubectl("-n", "crowded", "apply", "-f", "-", stdin=OBJECTS_OF_MANY_KINDS)
+    control_plane.remove_namespace("crowded")
+    assert [key for key in control_plane.etcd.list_keys("/registry/") if "/crowded" in key] == []
+
+
+def test_namespace_with_a_kind_under_an_unknown_key_is_removed_with_it(
+    control_plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kubewright.testing.namespaces._STORED_NAMES", {})
+    control_plane.create_namespace("crowded")
+    (controller,) = (
+        text for text in OBJECTS_OF_MANY_KINDS.split("---") if "kind: ReplicationController" in text
+    )
+    control_plane.kubectl("-n", "crowded", "apply", "-f", "-", stdin=controller)
+    control_plane.remove_namespace("crowded")
+    assert [key for key in control_plane.etcd.list_keys("/registry/") if "/crowded" in key] == []
+
+
 def test_kubeconfig_is_that_of_the_administrator(
     kubeconfig: Path, control_plane: ControlPlane
 ) -> None:

@@ -16,7 +16,7 @@ from .changeset import ChangeSet, find_stale, read_text_if_exists
 from .chart import CHART_HEADER, build_chart
 from .cli_create import create
 from .cli_delete import delete
-from .cli_deploy import deploy
+from .cli_deploy import deploy, undeploy
 from .cli_import import import_command
 from .cli_run import run
 from .cli_test_env import test_env
@@ -89,6 +89,7 @@ def kubewright() -> None:
 kubewright.add_command(create)
 kubewright.add_command(delete)
 kubewright.add_command(deploy)
+kubewright.add_command(undeploy)
 kubewright.add_command(import_command)
 kubewright.add_command(run)
 kubewright.add_command(test_env)

@@ -1,4 +1,4 @@
-"""`kubewright deploy`: applies everything to a cluster, with the overlay of the last time.
+"""`kubewright deploy` and `undeploy`: everything, with the overlay of the last time.
 
 Why server-side?  It is the one way to apply for all commands and pages. With several ways, a field
     has several owners, and stays when one of them no longer sets it.
@@ -25,12 +25,16 @@ from .manifests.installer import (
     find_kubectl,
     list_objects,
     render_installer,
+    split_crds,
 )
 from .program import run_program
 from .project import Project
 from .terminal import PROJECT_OPTION
 
 _READ_TIMEOUT_SECONDS = 60
+_KUBECTL_OPTION = click.option(
+    "--kubectl", default="", help="kubectl to use. Defaults to .testenv/bin/kubectl, then PATH."
+)
 
 
 @click.command()
@@ -40,9 +44,7 @@ _READ_TIMEOUT_SECONDS = 60
     default="",
     help=f"Kustomization to deploy. Defaults to that of the last time, then {DEFAULT_OVERLAY}.",
 )
-@click.option(
-    "--kubectl", default="", help="kubectl to use. Defaults to .testenv/bin/kubectl, then PATH."
-)
+@_KUBECTL_OPTION
 @click.option(
     "--force-conflicts", is_flag=True, help="Overwrite fields that another program has set."
 )
@@ -60,10 +62,10 @@ def deploy(root: Path, image: str, overlay: str, kubectl: str, force_conflicts: 
     project, kubectl = Project.read(root), find_kubectl(root, kubectl)
     default = render_installer(project, image, kubectl=kubectl)
     live = _read_deployment(kubectl, find_deployment(default)["metadata"])
-    recorded = live.get("metadata", {}).get("annotations", {}).get(OVERLAY_ANNOTATION, "")
+    recorded = _recorded_overlay(live)
     if not overlay and not recorded:
         _check_replicas(live, default)
-    chosen = overlay or _check_overlay(project, recorded) or DEFAULT_OVERLAY
+    chosen = overlay or _check_overlay(project, recorded, "deploy") or DEFAULT_OVERLAY
     text = (
         default if chosen == DEFAULT_OVERLAY else render_installer(project, image, chosen, kubectl)
     )
@@ -74,6 +76,38 @@ def deploy(root: Path, image: str, overlay: str, kubectl: str, force_conflicts: 
     if recorded and recorded != chosen and not exit_code:
         click.echo(_format_replaced(project, recorded, chosen, text, kubectl), err=True)
     return exit_code
+
+
+@click.command()
+@click.option(
+    "--overlay",
+    default="",
+    help=f"Kustomization to remove. Defaults to that of the last deploy, then {DEFAULT_OVERLAY}.",
+)
+@_KUBECTL_OPTION
+@PROJECT_OPTION
+def undeploy(root: Path, overlay: str, kubectl: str) -> int:
+    """Remove the operator from the cluster of your kubeconfig, with its CRDs and their objects.
+
+    The CRDs go first, while the manager still runs: only the manager removes the finalizers of
+    their objects.
+    """
+    project, kubectl = Project.read(root), find_kubectl(root, kubectl)
+    text = render_installer(project, kubectl=kubectl)
+    recorded = _recorded_overlay(_read_deployment(kubectl, find_deployment(text)["metadata"]))
+    chosen = overlay or _check_overlay(project, recorded, "undeploy") or DEFAULT_OVERLAY
+    if chosen != DEFAULT_OVERLAY:
+        text = render_installer(project, "", chosen, kubectl)
+    for documents in split_crds(text):
+        command = [kubectl, "delete", "--ignore-not-found", "-f", "-"]
+        exit_code = subprocess.run(command, input=documents, text=True).returncode
+        if exit_code:
+            return exit_code
+    return 0
+
+
+def _recorded_overlay(live: dict[str, Any]) -> str:
+    return str(live.get("metadata", {}).get("annotations", {}).get(OVERLAY_ANNOTATION, ""))
 
 
 def _check_replicas(live: dict[str, Any], default: str) -> None:
@@ -90,7 +124,7 @@ def _check_replicas(live: dict[str, Any], default: str) -> None:
         )
 
 
-def _check_overlay(project: Project, recorded: str) -> str:
+def _check_overlay(project: Project, recorded: str, command: str) -> str:
     """The recorded overlay; fail if the project does not have it."""
     if not recorded:
         return ""
@@ -98,9 +132,10 @@ def _check_overlay(project: Project, recorded: str) -> str:
         raise ConfigError(
             f"the Deployment in the cluster has the overlay {recorded}, which is not in "
             f"{project.root}. Copy it from where it was deployed, or choose another one: "
-            f"make deploy OVERLAY={DEFAULT_OVERLAY}"
+            f"make {command} OVERLAY={DEFAULT_OVERLAY}"
         )
-    click.echo(f"deploying {recorded} again", err=True)
+    action = f"deploying {recorded} again" if command == "deploy" else f"removing {recorded}"
+    click.echo(action, err=True)
     return recorded
 
 

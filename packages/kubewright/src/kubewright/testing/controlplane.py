@@ -296,7 +296,7 @@ class ControlPlane:
     def remove_namespace(self, name: str) -> None:
         """Delete a namespace and everything in it, ignoring finalizers."""
         with self.apiserver.admin_client() as client:
-            remove_namespace(client, name)
+            remove_namespace(client, self.etcd, name)
 
     def read_audit_events(self, containing: str = "") -> list[dict[str, Any]]:
         """The audit log so far; empty without audit=True.

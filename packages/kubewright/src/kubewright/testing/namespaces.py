@@ -1,4 +1,8 @@
-"""Removes a namespace also without its controller: otherwise it stays Terminating forever."""
+"""Removes a namespace also without its controller: otherwise it stays Terminating forever.
+
+Most tests leave objects of a few kinds. The keys in etcd tell which, with one request; lists of all
+kinds, more than 40, cost 0.13 s of CPU, and most of the time of a small test.
+"""
 
 from __future__ import annotations
 
@@ -6,20 +10,26 @@ from collections.abc import Iterator
 from typing import Any
 
 from .cluster_access import HttpClient, HttpError
+from .etcd import Etcd
 
 _AGGREGATED_DISCOVERY_HEADERS = {
     "Accept": "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 }
 _MERGE_PATCH_HEADERS = {"Content-Type": "application/merge-patch+json"}
 _GONE_STATUSES = {404, 409}
+_ETCD_PREFIX = "/registry/"
+# Resources that the API server stores under another name.
+_STORED_NAMES = {"ingresses": "ingress", "replicationcontrollers": "controllers"}
 
 
-def remove_namespace(client: HttpClient, name: str) -> None:
+def remove_namespace(client: HttpClient, etcd: Etcd, name: str) -> None:
     # Deleting it first keeps other clients from creating new objects in it.
     client.call("DELETE", f"/api/v1/namespaces/{name}")
-    for collection in _list_collections(client, name):
-        for item in client.call("GET", collection)["items"]:
-            _remove_object(client, f"{collection}/{item['metadata']['name']}", item["metadata"])
+    stored_types = _list_stored_types(etcd, name)
+    if stored_types:
+        for collection in _select_collections(_list_collections(client, name), stored_types):
+            for item in client.call("GET", collection)["items"]:
+                _remove_object(client, f"{collection}/{item['metadata']['name']}", item["metadata"])
     try:
         namespace = client.call("GET", f"/api/v1/namespaces/{name}")
         namespace["spec"]["finalizers"] = []
@@ -28,6 +38,29 @@ def remove_namespace(client: HttpClient, name: str) -> None:
         # If the namespace controller runs, it may be faster.
         if error.status not in _GONE_STATUSES:
             raise
+
+
+def _list_stored_types(etcd: Etcd, namespace: str) -> set[tuple[str, ...]]:
+    """The parts of the keys before the namespace, such as (pods) or (example.com, widgets)."""
+    keys = (key.removeprefix(_ETCD_PREFIX).split("/") for key in etcd.list_keys(_ETCD_PREFIX))
+    return {tuple(key[:-2]) for key in keys if len(key) > 2 and key[-2] == namespace}
+
+
+def _select_collections(
+    collections: Iterator[str], stored_types: set[tuple[str, ...]]
+) -> list[str]:
+    """The collections that may contain these types; all, if the name of a type is unknown."""
+    selected, found = list[str](), set[tuple[str, ...]]()
+    everything = list(collections)
+    for collection in everything:
+        resource = collection.rpartition("/")[2]
+        matches = {
+            parts for parts in stored_types if _STORED_NAMES.get(resource, resource) in parts
+        }
+        if matches:
+            selected.append(collection)
+            found |= matches
+    return selected if found == stored_types else everything
 
 
 def _remove_object(client: HttpClient, path: str, metadata: dict[str, Any]) -> None:

@@ -8,9 +8,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar, overload
 
 _T = TypeVar("_T")
-# A check is often a request to an API server, which takes 10 ms of CPU time.
-_LONGEST_INTERVAL_SECONDS = 0.1
-_GROWTH = 1.25
+# A longer wait is checked less often: a check may be a request or a process.
+_MAX_INTERVAL_SECONDS, _INTERVAL_OF_WAIT = 0.25, 0.05
 
 
 @overload
@@ -26,17 +25,14 @@ async def eventually(
 
 
 async def eventually(check: Callable[[], Any], *, within: float = 30.0, every: float = 0.02) -> Any:
-    """Call `check` until its result is true, and return that result.
+    """Call `check` every `every` seconds until its result is true, and return that result.
 
-    The second call is after `every` seconds. The time between calls grows up to 0.1 s, or is always
-    `every` seconds if that is longer.
-
-    A check that raises counts as false. After `within` seconds, raises AssertionError with the last
-    result or exception. Uses the time of the event loop, which `@pytest.mark.looptime` skips.
+    The interval grows to 5 % of the time waited so far, up to 0.25 s. A check that raises counts as
+    false. After `within` seconds, raises AssertionError with the last result or exception. Uses the
+    time of the event loop, which `@pytest.mark.looptime` skips.
     """
     loop = asyncio.get_running_loop()
-    deadline = loop.time() + within
-    longest = max(every, _LONGEST_INTERVAL_SECONDS)
+    start = loop.time()
     while True:
         result, error = None, None
         try:
@@ -47,10 +43,11 @@ async def eventually(check: Callable[[], Any], *, within: float = 30.0, every: f
             error = exception
         if error is None and result:
             return result
-        if loop.time() >= deadline:
+        waited = loop.time() - start
+        if waited >= within:
             outcome = f"raised {error!r}" if error else f"returned {result!r}"
             raise AssertionError(
                 f"not true within {within:g} s: the last check {outcome}"
             ) from error
-        await asyncio.sleep(every)
-        every = min(longest, every * _GROWTH)
+        interval = max(every, min(waited * _INTERVAL_OF_WAIT, _MAX_INTERVAL_SECONDS))
+        await asyncio.sleep(min(interval, within - waited))

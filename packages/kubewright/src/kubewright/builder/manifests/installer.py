@@ -99,5 +99,12 @@ def list_objects(text: str) -> list[tuple[str, str, str]]:
     ]
 
 
+def split_crds(text: str) -> tuple[str, str]:
+    """The CRDs of an installer, and its other objects."""
+    documents = _read_documents(text)
+    crds = [item for item in documents if item["kind"] == "CustomResourceDefinition"]
+    return to_yaml(*crds), to_yaml(*(item for item in documents if item not in crds))
+
+
 def _read_documents(text: str) -> list[dict[str, Any]]:
     return [document for document in parse_documents(text, "the installer") if document]

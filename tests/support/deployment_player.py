@@ -15,6 +15,7 @@ import os
 import shutil
 import socket
 import sys
+import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -34,6 +35,8 @@ from .manager_process import SERVICE_ACCOUNT, SYSTEM_NAMESPACE, ManagerProcess, 
 DEPLOYMENT = "vsphere-operators-controller-manager"
 _DEPLOYMENT_PATH = f"/apis/apps/v1/namespaces/{SYSTEM_NAMESPACE}/deployments/{DEPLOYMENT}"
 _POLL_SECONDS = 0.3
+# Between probes of a manager that is ready.
+_PROBE_SECONDS = 2.0
 _STOP_SECONDS = 20
 Json = dict[str, Any]
 
@@ -45,6 +48,9 @@ class DeploymentPlayer:
         self._plane, self._vcenter, self._folder = plane, vcenter, folder
         self._template: Json = {}
         self._is_ready = False
+        self._probed_at = 0.0
+        # One connection for all calls: a TLS handshake costs more CPU time than the call.
+        self._https = plane.apiserver.admin_client()
         self._metrics_port, self._health_port = (_find_free_port() for _ in range(2))
         self.manager: ManagerProcess | None = None
         folder.mkdir()
@@ -62,6 +68,7 @@ class DeploymentPlayer:
                 await asyncio.sleep(_POLL_SECONDS)
         finally:
             await self._stop()
+            self._https.connection.close()
 
     async def _report(self, kubelet: FakeKubelet, *, ready: bool) -> None:
         self._is_ready = ready
@@ -88,6 +95,9 @@ class DeploymentPlayer:
     async def _check_ready(self) -> bool:
         if self.manager is None or not self.manager.is_running:
             return False
+        if self._is_ready and time.monotonic() - self._probed_at < _PROBE_SECONDS:
+            return True
+        self._probed_at = time.monotonic()
         try:
             url = f"http://127.0.0.1:{self._health_port}/readyz"
             return await asyncio.to_thread(fetch_url, url) == (200, "ok")
@@ -99,13 +109,12 @@ class DeploymentPlayer:
         return dict(self._get(_DEPLOYMENT_PATH).get("spec", {}).get("template", {}))
 
     def _get(self, path: str) -> Json:
-        with self._plane.apiserver.admin_client() as https:
-            try:
-                return dict(https.call("GET", path))
-            except HttpError as error:
-                if error.status == 404:
-                    return {}
-                raise
+        try:
+            return dict(self._https.call("GET", path))
+        except HttpError as error:
+            if error.status == 404:
+                return {}
+            raise
 
     def _prepare(self, spec: Json) -> list[str]:
         """Mount the volumes, and return the flags of the container for this machine."""

@@ -214,11 +214,11 @@ async def test_demo_survives_a_small_terminal_and_a_dead_and_a_suspended_manager
     folder = pytestconfig.rootpath / DEMO_FOLDERS / str(child.pid)
     try:
         screen = TerminalScreen(reader, 60, 15)
-        await screen.wait_for("Staged by a script at", START_TIMEOUT_SECONDS)
         for title in ("HOSTINFO", "GPUINFO", "VMGROUP", "MYCUSTOMRESOURCE"):
-            lines = await screen.wait_for(title)
+            lines = await screen.wait_for(title, START_TIMEOUT_SECONDS)
             assert lines[0].startswith("Demo with a simulated vCenter. Ctrl-C exits. Tables ")
             assert lines[-1].startswith("kubectl get")
+        await screen.wait_for("Staged by a script at")
         manager = read_processes(folder)[-1]
         os.kill(manager.pid, signal.SIGKILL)
         await screen.wait_for("The manager was killed by SIGKILL at")

@@ -3,6 +3,7 @@ the code that reads such files.
 
 A block that cannot run has a comment above it (`<!-- not run: reason -->`). There is no manager and
 no vCenter here: test_howtos.py runs the blocks that need one (`<!-- run in order: reason -->`).
+Each page begins with a new folder, so that it needs no file of another page.
 tests/support/tutorial_runner.py explains the arguments of a fence.
 """
 

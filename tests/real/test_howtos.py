@@ -2,7 +2,9 @@
 
 The commands are those of the pages alone. The Deployment has a manager, which
 support/deployment_player.py runs, and the vCenter is simulated. Blocks with the mark
-`<!-- not run: reason -->` are left out; test_docs.py runs each page for itself, without a manager.
+`<!-- not run: reason -->` are left out. test_docs.py runs each page for itself, without a manager,
+and validates its files: here only files of blocks with the mark `<!-- run in order: reason -->` are
+validated.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
-from .cluster_access import HttpClient
+from .cluster_access import HttpClient, IdleConnections
 from .process import Process, ReservedPort
 from .wait import eventually
 
@@ -36,7 +36,7 @@ class ApiServer:
         flags: Sequence[str],
         environ: Mapping[str, str] | None = None,
     ) -> None:
-        self.admin_tls = admin_tls
+        self.admin_tls, self._idle_connections = admin_tls, IdleConnections()
         self.port = ReservedPort()
         self.url = f"https://127.0.0.1:{self.port.number}"
         arguments = [str(binary), *_standard_flags(folder, self.port.number, etcd_url), *flags]
@@ -76,15 +76,17 @@ class ApiServer:
         self.port.release()
 
     async def terminate(self) -> None:
+        self._idle_connections.close()
         # Open watches would delay a graceful shutdown by a minute, so it is killed after a while.
         await self.process.stop(GRACE_SECONDS)
 
     async def kill(self) -> None:
         """Kill the server with SIGKILL: it closes no connection gracefully."""
         await self.process.kill()
+        self._idle_connections.close()
 
     def admin_client(self) -> HttpClient:
-        return HttpClient(self.url, self.admin_tls)
+        return HttpClient(self.url, self.admin_tls, idle=self._idle_connections)
 
     async def _check_ready_or_exited(self) -> bool:
         """Raise while the server is starting; return when it is ready, or has exited."""

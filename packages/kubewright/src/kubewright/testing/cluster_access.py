@@ -6,8 +6,10 @@ import base64
 import http.client
 import json
 import os
+import select
 import ssl
 import time
+from collections import deque
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
@@ -28,15 +30,50 @@ class HttpError(Exception):
         self.status = status
 
 
+class IdleConnections:
+    """Connections to one server for the next clients: tests poll, and a TLS handshake costs both
+    sides several times as much CPU time as a call.
+    """
+
+    def __init__(self) -> None:
+        self._connections: deque[http.client.HTTPConnection] = deque()
+
+    def take(self) -> http.client.HTTPConnection | None:
+        # An idle connection has nothing to read, except that the server has closed it.
+        while self._connections:
+            connection = self._connections.pop()
+            poll = select.poll()
+            poll.register(connection.sock, select.POLLIN)
+            if not poll.poll(0):
+                return connection
+            connection.close()
+        return None
+
+    def add(self, connection: http.client.HTTPConnection) -> None:
+        self._connections.append(connection)
+
+    def close(self) -> None:
+        while self._connections:
+            self._connections.pop().close()
+
+
 class HttpClient:
-    """Sequential calls on one connection, which is opened again after the server closed it."""
+    """Sequential calls on one connection, which is opened again after the server closed it.
+
+    With `idle`, the connection is one of these, and becomes one of them at the end.
+    """
 
     def __init__(
-        self, url: str, tls: ssl.SSLContext | None = None, timeout_seconds: float = 10.0
+        self,
+        url: str,
+        tls: ssl.SSLContext | None = None,
+        timeout_seconds: float = 10.0,
+        idle: IdleConnections | None = None,
     ) -> None:
         parts = urlsplit(url)
         host, port = parts.hostname or "", parts.port
-        self.connection: http.client.HTTPConnection = (
+        self._idle, self._has_unread_response = idle, False
+        self.connection: http.client.HTTPConnection = (idle.take() if idle else None) or (
             http.client.HTTPSConnection(host, port, timeout=timeout_seconds, context=tls)
             if tls
             else http.client.HTTPConnection(host, port, timeout=timeout_seconds)
@@ -46,7 +83,10 @@ class HttpClient:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        self.connection.close()
+        if self._idle and self.connection.sock and not self._has_unread_response:
+            self._idle.add(self.connection)
+        else:
+            self.connection.close()
 
     def call(
         self, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None
@@ -57,9 +97,11 @@ class HttpClient:
         content = None if body is None else json.dumps(body)
         deadline = time.monotonic() + _RETRY_TIMEOUT_SECONDS
         while True:
+            self._has_unread_response = True
             self.connection.request(method, path, content, all_headers)
             response = self.connection.getresponse()
             text = response.read().decode()
+            self._has_unread_response = False
             if response.status != _TOO_MANY_REQUESTS or time.monotonic() > deadline:
                 break
             # After its start, and after a change of a CRD, the API server answers 429 until its

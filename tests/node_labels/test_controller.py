@@ -71,7 +71,7 @@ class LabeledCluster(FakeNodeCluster):
         async def has_label() -> bool:
             return await self.host_label() == value
 
-        await eventually(has_label, within=within)
+        await eventually(has_label, within=within, every=within / 300)
 
     async def wait_for_condition(self, *expected: str, within: float = 30) -> NodeCondition:
         async def find() -> NodeCondition | None:
@@ -80,7 +80,7 @@ class LabeledCluster(FakeNodeCluster):
                 return condition
             return None
 
-        result: NodeCondition | None = await eventually(find, within=within)
+        result: NodeCondition | None = await eventually(find, within=within, every=within / 300)
         assert result is not None
         return result
 
@@ -544,7 +544,7 @@ async def test_node_that_cannot_be_patched_does_not_stop_the_cleanup_of_others(
 
     async with run_labeler(cluster, enabled=False):
         assert await list_labeled() == set(range(1, 7))
-        await eventually(has_only_rejected, within=130)
+        await eventually(has_only_rejected, within=130, every=0.5)
         await asyncio.sleep(300)
         events = [
             event for event in await cluster.client.list(Event) if event.reason == "NodeLabelLeft"
@@ -560,4 +560,4 @@ async def test_node_that_cannot_be_patched_does_not_stop_the_cleanup_of_others(
         async def is_clean() -> bool:
             return await list_labeled() == set()
 
-        await eventually(is_clean, within=130)
+        await eventually(is_clean, within=130, every=0.5)

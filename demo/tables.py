@@ -13,9 +13,12 @@ from .snapshot import KIND_PATHS, Object, Snapshot
 
 def build_tables(snapshot: Snapshot) -> dict[str, Table]:
     """One table for each kind that has objects."""
+    objects_by_kind: dict[str, list[Object]] = {kind: [] for kind in KIND_PATHS}
+    for (kind, _), obj in sorted(snapshot.objects.items()):
+        if kind in objects_by_kind:
+            objects_by_kind[kind].append(obj)
     tables: dict[str, Table] = {}
-    for kind in KIND_PATHS:
-        objects = [obj for key, obj in sorted(snapshot.objects.items()) if key[0] == kind]
+    for kind, objects in objects_by_kind.items():
         if objects:
             name_column: Columns[Object] = {kind.upper(): lambda obj: str(obj["metadata"]["name"])}
             tables[kind] = build_table(objects, {**name_column, **TABLE_COLUMNS[kind]})

@@ -108,6 +108,8 @@ def render_pages(snapshot: Snapshot, width: int, height: int) -> list[list[str]]
 
 
 SIZES = [(60, 15), (80, 24), (100, 30), (160, 50), (200, 50), (240, 80)]
+# Objects of each kind: more than the lines of any of these screens.
+MANY = 200
 
 
 @pytest.mark.parametrize(("width", "height"), SIZES)
@@ -129,7 +131,7 @@ def is_name_or_cut(text: str, name: str) -> bool:
 
 
 @pytest.mark.parametrize(("width", "height"), SIZES)
-@pytest.mark.parametrize("count", [0, 1, 6, 1000])
+@pytest.mark.parametrize("count", [0, 1, 6, MANY])
 def test_two_kinds_never_share_a_row(width: int, height: int, count: int) -> None:
     seen = set[str]()
     for lines in render_pages(Snapshot(make_many_objects(count)), width, height):
@@ -183,7 +185,7 @@ def make_many_objects(
 
 
 @pytest.mark.parametrize("kinds", [tuple(SPECS), *((kind,) for kind in SPECS)], ids="+".join)
-@pytest.mark.parametrize("count", [1, 6, 40, 1000])
+@pytest.mark.parametrize("count", [1, 6, 40, MANY])
 @pytest.mark.parametrize(("width", "height"), [(80, 24), (160, 50)])
 def test_many_objects_leave_room_for_hints_and_a_complete_message(
     width: int, height: int, count: int, kinds: tuple[str, ...]

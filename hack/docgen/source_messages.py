@@ -40,7 +40,7 @@ class SourceModule:
     path: Path
     package: Path
 
-    @property
+    @cached_property
     def name(self) -> str:
         """The path in its package, such as kinds/hostinfo."""
         return self.path.relative_to(self.package).with_suffix("").as_posix()
@@ -79,11 +79,10 @@ class SourceModule:
             if function.lineno <= at.lineno <= (function.end_lineno or function.lineno)
         ]
         innermost = max(inside, key=lambda function: function.lineno, default=None)
-        nodes: list[ast.AST] = [*ast.walk(innermost)] if innermost else []
-        local = [
-            node for node in nodes if isinstance(node, _Assignment) and node.lineno <= at.lineno
+        local = _assignments_in(innermost) if innermost else []
+        assignments: list[ast.AST] = [
+            node for node in local if node.lineno <= at.lineno and _assigned_name(node) == name
         ]
-        assignments: list[ast.AST] = [node for node in local if _assigned_name(node) == name]
         if not assignments:
             assignments = [node for node in self.tree.body if _assigned_name(node) == name]
         if not assignments:
@@ -131,6 +130,11 @@ class SourceModule:
                 )
             case _:
                 return f"<{_placeholder(node)}>"
+
+
+@cache
+def _assignments_in(function: _Function) -> list[_Assignment]:
+    return [node for node in ast.walk(function) if isinstance(node, _Assignment)]
 
 
 def _placeholder(node: ast.expr) -> str:

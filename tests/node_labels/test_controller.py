@@ -16,6 +16,7 @@ from kubewright.testing import eventually
 from kubewright.transport import Request
 from support.fake_environment import FAKE_CONNECTION, FakeEnvironment
 from support.fake_node_cluster import FakeNodeCluster
+from support.fake_time import fake_time_without_io
 from vsphere_operators.build import connect_node_labels
 from vsphere_operators.node_labels.cleanup import NodeLabelCleanup
 from vsphere_operators.node_labels.condition import HOST_PRESSURE
@@ -71,7 +72,7 @@ class LabeledCluster(FakeNodeCluster):
         async def has_label() -> bool:
             return await self.host_label() == value
 
-        await eventually(has_label, within=within)
+        await eventually(has_label, within=within, every=within / 300)
 
     async def wait_for_condition(self, *expected: str, within: float = 30) -> NodeCondition:
         async def find() -> NodeCondition | None:
@@ -80,7 +81,7 @@ class LabeledCluster(FakeNodeCluster):
                 return condition
             return None
 
-        result: NodeCondition | None = await eventually(find, within=within)
+        result: NodeCondition | None = await eventually(find, within=within, every=within / 300)
         assert result is not None
         return result
 
@@ -165,7 +166,7 @@ async def _starts_with(cluster: LabeledCluster, prefix: str) -> bool:
     return (await cluster.host_label()).startswith(prefix)
 
 
-@pytest.mark.looptime
+@fake_time_without_io
 async def test_condition_has_hysteresis_and_one_write_per_interval() -> None:
     cluster = LabeledCluster()
     async with run_labeler(cluster):
@@ -192,7 +193,7 @@ async def test_condition_has_hysteresis_and_one_write_per_interval() -> None:
         await cluster.wait_for_condition(*NO_PRESSURE, within=130)
 
 
-@pytest.mark.looptime
+@fake_time_without_io
 async def test_condition_is_not_repeated_after_a_restart_and_keeps_its_transition_time() -> None:
     cluster = LabeledCluster()
     cluster.set_readiness(25)
@@ -217,7 +218,7 @@ async def _has_message(cluster: LabeledCluster, text: str) -> bool:
     return condition is not None and text in condition.message
 
 
-@pytest.mark.looptime
+@fake_time_without_io
 async def test_maintenance_is_reported_while_entered_and_afterwards() -> None:
     cluster = LabeledCluster()
     async with run_labeler(cluster, interval_seconds=1):
@@ -232,7 +233,7 @@ async def test_maintenance_is_reported_while_entered_and_afterwards() -> None:
         await cluster.wait_for_condition(*NO_PRESSURE)
 
 
-@pytest.mark.looptime
+@fake_time_without_io
 async def test_unreachable_vcenter_keeps_labels_and_makes_the_condition_unknown() -> None:
     cluster = LabeledCluster()
     async with run_labeler(cluster, interval_seconds=1):
@@ -254,7 +255,7 @@ async def test_unreachable_vcenter_keeps_labels_and_makes_the_condition_unknown(
         assert [entry.type for entry in node.status.conditions] == ["Ready"]
 
 
-@pytest.mark.looptime
+@fake_time_without_io
 async def test_maintenance_that_vcenter_does_not_report_is_unknown() -> None:
     cluster = LabeledCluster()
     async with run_labeler(cluster, interval_seconds=1):
@@ -267,7 +268,7 @@ async def test_maintenance_that_vcenter_does_not_report_is_unknown() -> None:
         await cluster.wait_for_condition(*NO_PRESSURE)
 
 
-@pytest.mark.looptime
+@fake_time_without_io
 async def test_disconnected_host_is_unknown() -> None:
     cluster = LabeledCluster()
     async with run_labeler(cluster, interval_seconds=1):
@@ -278,7 +279,7 @@ async def test_disconnected_host_is_unknown() -> None:
         assert await cluster.host_label() == "esxi-1"
 
 
-@pytest.mark.looptime
+@fake_time_without_io
 async def test_nothing_is_written_for_a_node_without_a_vm_or_a_vcenter_that_is_loading() -> None:
     cluster = FakeNodeCluster()
     cluster.add_node(1)
@@ -289,7 +290,7 @@ async def test_nothing_is_written_for_a_node_without_a_vm_or_a_vcenter_that_is_l
     assert [request for request in cluster.api.writes() if "/nodes/" in request.path] == []
 
 
-@pytest.mark.looptime
+@fake_time_without_io
 async def test_ambiguous_vm_removes_the_labels_and_explains_why() -> None:
     cluster = LabeledCluster()
     async with run_labeler(cluster, interval_seconds=1):
@@ -309,7 +310,7 @@ async def _has_event(cluster: FakeNodeCluster, reason: str, text: str = "") -> b
     return any(event.reason == reason and text in event.message for event in events)
 
 
-@pytest.mark.looptime
+@fake_time_without_io
 async def test_label_of_another_client_is_kept_and_reported() -> None:
     cluster = LabeledCluster()
     await cluster.patch_node(1, {"metadata": {"labels": {HOST_LABEL: "mine"}}})
@@ -326,7 +327,7 @@ CLUSTER_LABEL = "topology.corinternal.com/cluster"
 DATACENTER_LABEL = "topology.corinternal.com/datacenter"
 
 
-@pytest.mark.looptime
+@fake_time_without_io
 async def test_foreign_label_does_not_block_the_others_and_is_reported_once() -> None:
     cluster = LabeledCluster()
     cluster.enter("Datacenter", "datacenter-1", name="dc-1")
@@ -362,7 +363,7 @@ async def test_foreign_label_does_not_block_the_others_and_is_reported_once() ->
         await eventually(lambda: has_labels("esxi-2", "domain-c2", "dc-1"))
 
 
-@pytest.mark.looptime
+@fake_time_without_io
 async def test_conflict_that_comes_back_is_reported_again() -> None:
     cluster = LabeledCluster()
 
@@ -382,7 +383,7 @@ async def test_conflict_that_comes_back_is_reported_again() -> None:
             await cluster.patch_node(1, {"metadata": {"labels": {HOST_LABEL: None}}})
 
 
-@pytest.mark.looptime
+@fake_time_without_io
 async def test_forbidden_labels_do_not_delay_the_condition() -> None:
     cluster = LabeledCluster()
     path = Node.definition.path("", "node-1")
@@ -403,7 +404,7 @@ async def test_forbidden_labels_do_not_delay_the_condition() -> None:
         assert cluster.count_writes()[0] == attempts == 1
 
 
-@pytest.mark.looptime
+@fake_time_without_io
 async def test_shared_names_keep_their_values_while_another_vcenter_is_not_loaded() -> None:
     cluster, other = LabeledCluster(nodes=2), FakeEnvironment()
     other.enter("HostSystem", "host-1", name="esxi-1")
@@ -433,7 +434,7 @@ async def test_shared_names_keep_their_values_while_another_vcenter_is_not_loade
         await cluster.wait_for_label("esxi-1")
 
 
-@pytest.mark.looptime
+@fake_time_without_io
 async def test_two_managers_with_different_vcenters_leave_each_other_alone() -> None:
     cluster, other = LabeledCluster(), FakeEnvironment()
     other.mark_loaded()
@@ -455,7 +456,7 @@ async def test_two_managers_with_different_vcenters_leave_each_other_alone() -> 
         await cluster.wait_for_condition(*NO_PRESSURE)
 
 
-@pytest.mark.looptime
+@fake_time_without_io
 async def test_missing_permission_is_explained() -> None:
     cluster = LabeledCluster()
     path = Node.definition.path("", "node-1")
@@ -468,7 +469,7 @@ async def test_missing_permission_is_explained() -> None:
         await cluster.wait_for_label("esxi-1", within=310)
 
 
-@pytest.mark.looptime
+@fake_time_without_io
 async def test_cleanup_removes_only_what_this_manager_has_set() -> None:
     cluster = LabeledCluster(nodes=2)
     await cluster.patch_node(2, {"metadata": {"labels": {HOST_LABEL: "mine"}}})
@@ -488,7 +489,7 @@ async def test_cleanup_removes_only_what_this_manager_has_set() -> None:
         assert node.metadata.labels.get(HOST_LABEL) == (None if number == 1 else "mine")
 
 
-@pytest.mark.looptime
+@fake_time_without_io
 async def test_cleanup_leaves_another_installation_alone_silently() -> None:
     cluster = LabeledCluster()
     async with run_labeler(cluster, namespace="other"):
@@ -501,7 +502,7 @@ async def test_cleanup_leaves_another_installation_alone_silently() -> None:
         assert not await _has_event(cluster, "NodeLabelLeft")
 
 
-@pytest.mark.looptime
+@fake_time_without_io
 async def test_cleanup_without_permission_is_reported_once_and_tried_again() -> None:
     cluster = LabeledCluster(nodes=2)
     async with run_labeler(cluster):
@@ -523,7 +524,7 @@ async def test_cleanup_without_permission_is_reported_once_and_tried_again() -> 
         await cluster.wait_for_label("", within=70)
 
 
-@pytest.mark.looptime
+@fake_time_without_io
 @pytest.mark.parametrize("error", [Forbidden("denied by a webhook"), Invalid("no"), ApiError("x")])
 async def test_node_that_cannot_be_patched_does_not_stop_the_cleanup_of_others(
     error: KubewrightError,
@@ -544,7 +545,7 @@ async def test_node_that_cannot_be_patched_does_not_stop_the_cleanup_of_others(
 
     async with run_labeler(cluster, enabled=False):
         assert await list_labeled() == set(range(1, 7))
-        await eventually(has_only_rejected, within=130)
+        await eventually(has_only_rejected, within=130, every=0.5)
         await asyncio.sleep(300)
         events = [
             event for event in await cluster.client.list(Event) if event.reason == "NodeLabelLeft"
@@ -560,4 +561,4 @@ async def test_node_that_cannot_be_patched_does_not_stop_the_cleanup_of_others(
         async def is_clean() -> bool:
             return await list_labeled() == set()
 
-        await eventually(is_clean, within=130)
+        await eventually(is_clean, within=130, every=0.5)

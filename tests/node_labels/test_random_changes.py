@@ -11,6 +11,7 @@ import pytest
 from kubewright import Key
 from kubewright.builtin import Node
 from support.fake_node_cluster import FakeNodeCluster
+from support.fake_time import fake_time_without_io
 from vsphere_operators.node_labels.labels import HOST_LABEL, to_label_value
 from vsphere_operators.vsphere.updates import Ref
 
@@ -88,7 +89,7 @@ class RandomCluster(FakeNodeCluster):
         return {node.metadata.name: node.metadata.labels.get(HOST_LABEL) for node in nodes}
 
 
-@pytest.mark.looptime
+@fake_time_without_io
 @pytest.mark.parametrize("seed", range(10))
 async def test_labels_are_right_after_random_changes(seed: int) -> None:
     cluster = RandomCluster(seed)

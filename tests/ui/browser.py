@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -35,6 +35,9 @@ needs_chromium = pytest.mark.skipif(
     reason=f"the page is not tested: Chromium was not found on PATH. {ADVICE}",
 )
 
+# A connection to Chromium belongs to one event loop, so the tests that share it share the loop.
+uses_shared_loop = pytest.mark.asyncio(loop_scope="session")
+
 
 @asynccontextmanager
 async def run_browser() -> AsyncIterator[Browser]:
@@ -51,3 +54,25 @@ async def run_browser() -> AsyncIterator[Browser]:
             yield browser
         finally:
             await browser.close()
+
+
+class SharedBrowser:
+    """One Chromium for many tests: a start takes longer than most of them.
+
+    Each test uses a context of its own, which has no cookies, storage or cache of another test.
+    """
+
+    def __init__(self) -> None:
+        self._resources = AsyncExitStack()
+        self._browser: Browser | None = None
+
+    async def get(self) -> Browser:
+        """Starts Chromium at first use, and again if it has crashed."""
+        if self._browser is None or not self._browser.is_connected():
+            await self.close()
+            self._browser = await self._resources.enter_async_context(run_browser())
+        return self._browser
+
+    async def close(self) -> None:
+        self._browser = None
+        await self._resources.aclose()

@@ -4,26 +4,32 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
-import pytest
+import pytest_asyncio
 from playwright.async_api import Browser, Page
 
-from .browser import run_browser
+from .browser import SharedBrowser
 from .server import PageServer, run_server
 
 
-@pytest.fixture
-async def browser() -> AsyncIterator[Browser]:
-    async with run_browser() as browser:
-        yield browser
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def shared_browser() -> AsyncIterator[SharedBrowser]:
+    browser = SharedBrowser()
+    yield browser
+    await browser.close()
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="session")
+async def browser(shared_browser: SharedBrowser) -> Browser:
+    return await shared_browser.get()
+
+
+@pytest_asyncio.fixture(loop_scope="session")
 async def server() -> AsyncIterator[PageServer]:
     async with run_server() as server:
         yield server
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="session")
 async def page(browser: Browser) -> AsyncIterator[Page]:
     """Fails the test if the page logs an error, such as a violation of its security policy."""
     context = await browser.new_context(viewport={"width": 1280, "height": 800})

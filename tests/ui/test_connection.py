@@ -8,11 +8,11 @@ from playwright.async_api import Page, expect
 
 from kubewright.testing import eventually
 
-from .browser import needs_chromium
+from .browser import needs_chromium, uses_shared_loop
 from .server import PageServer
 from .test_questions import open_page
 
-pytestmark = needs_chromium
+pytestmark = [needs_chromium, uses_shared_loop]
 
 
 async def run_clock_until(page: Page, text: str, selector: str = "#connection") -> None:

@@ -7,11 +7,11 @@ from playwright.async_api import Page, expect
 
 from kubewright.testing import eventually
 
-from .browser import needs_chromium
+from .browser import needs_chromium, uses_shared_loop
 from .server import PageServer
 from .test_questions import open_page
 
-pytestmark = needs_chromium
+pytestmark = [needs_chromium, uses_shared_loop]
 
 
 async def test_finds_a_pod_by_keys_and_by_its_link(page: Page, server: PageServer) -> None:

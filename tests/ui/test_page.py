@@ -9,12 +9,12 @@ from playwright.async_api import Browser, Page, expect
 
 from kubewright.testing import eventually
 
-from .browser import needs_chromium
+from .browser import needs_chromium, uses_shared_loop
 from .model import HOSTILE_NAMES, build_model
 from .server import PAGE_FOLDER, PageServer, run_server
 from .test_questions import open_page
 
-pytestmark = needs_chromium
+pytestmark = [needs_chromium, uses_shared_loop]
 MAX_PAGE_BYTES = 300_000
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from playwright.async_api import Page, expect
 
-from .browser import needs_chromium
+from .browser import needs_chromium, uses_shared_loop
 from .server import PageServer
 
-pytestmark = needs_chromium
+pytestmark = [needs_chromium, uses_shared_loop]
 
 
 async def open_page(page: Page, server: PageServer, fragment: str = "") -> None:

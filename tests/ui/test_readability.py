@@ -7,12 +7,12 @@ from playwright.async_api import Locator, Page, expect
 
 from kubewright.testing import eventually
 
-from .browser import needs_chromium
+from .browser import needs_chromium, uses_shared_loop
 from .model import Json, build_model
 from .server import PageServer, run_server
 from .test_questions import open_page
 
-pytestmark = needs_chromium
+pytestmark = [needs_chromium, uses_shared_loop]
 LONG_NODE = "tkg-workload-production-md-0-7f9c8d54bb-x0004"
 IS_CUT = "element => element.scrollWidth > element.clientWidth"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import cache
 from typing import Any
 from unittest.mock import Mock
 
@@ -33,7 +34,13 @@ from vsphere_operators.vsphere.scheduled_tasks import ScheduledTasks
 from vsphere_operators.vsphere.service_content import decode_service_content
 from vsphere_operators.vsphere.tags import _read_tags
 from vsphere_operators.vsphere.transport import CALL_TIMEOUT_SECONDS, SoapClient
-from vsphere_operators.vsphere.updates import decode_object_page, decode_results, decode_updates
+from vsphere_operators.vsphere.updates import (
+    ObjectPage,
+    UpdateSet,
+    decode_object_page,
+    decode_results,
+    decode_updates,
+)
 from vsphere_operators.vsphere.vm_calls import (
     VM_CONFIG_PROPERTIES,
     _decode_template_disks,
@@ -105,6 +112,19 @@ def find_with(answers: list[bytes], part: bytes) -> list[bytes]:
     return matching
 
 
+# Intact answers are the same for all examples.
+@cache
+def decode_intact_updates(body: bytes) -> UpdateSet:
+    update_set = decode_updates(body)
+    assert update_set is not None
+    return update_set
+
+
+@cache
+def decode_intact_page(body: bytes) -> ObjectPage:
+    return decode_object_page(body)
+
+
 @FUZZ
 @given(NUMBERS)
 def test_updates(answers: Answers, numbers: list[int]) -> None:
@@ -114,10 +134,9 @@ def test_updates(answers: Answers, numbers: list[int]) -> None:
     damaged = damage_answer(choices, pages[page], "objectSet")
     reports = list[Report]()
     intact, decoded = (
-        decode_updates(pages[page]),
+        decode_intact_updates(pages[page]),
         decode_updates(damaged.body, make_report(reports)),
     )
-    assert intact is not None
     assert decoded is not None
     assert (decoded.version, decoded.truncated) == (intact.version, intact.truncated)
     position, later = damaged.position, len(intact.updates) - damaged.position - 1
@@ -141,11 +160,12 @@ def check_applied(pages: list[bytes], page: int, damaged: bytes) -> None:
     reports = list[Report]()
     inventory = Inventory("lab", None, make_report(reports))
     inventory.connect(lambda change: None)
-    for bodies in ([*pages[:page], damaged, *pages[page + 1 :]], pages):
+    damaged_set = decode_updates(damaged)
+    assert damaged_set is not None
+    intact_sets = [decode_intact_updates(body) for body in pages]
+    for update_sets in ([*intact_sets[:page], damaged_set, *intact_sets[page + 1 :]], intact_sets):
         reload = InventoryReload(inventory)
-        for body in bodies:
-            update_set = decode_updates(body)
-            assert update_set is not None
+        for update_set in update_sets:
             reload.add(update_set.updates)
         reload.commit()
         assert_valid(inventory)
@@ -154,10 +174,8 @@ def check_applied(pages: list[bytes], page: int, damaged: bytes) -> None:
         *(path for mapping in TYPE_MAPPINGS.values() for path in mapping.paths),
     }
     assert len(reports) <= 1
-    update_set = decode_updates(damaged)
-    assert update_set is not None
-    inventory.apply(update_set.updates)
-    inventory.apply([msgspec.structs.replace(item, kind="modify") for item in update_set.updates])
+    inventory.apply(damaged_set.updates)
+    inventory.apply([msgspec.structs.replace(item, kind="modify") for item in damaged_set.updates])
     assert_valid(inventory)
 
 
@@ -167,7 +185,7 @@ def test_configuration_of_vms(answers: Answers, numbers: list[int]) -> None:
     choices = Choices(numbers)
     [body] = find_with(answers.soap["RetrievePropertiesEx"], b"config.extraConfig")
     damaged = damage_answer(choices, body, "objects")
-    intact = {item.ref: decode_vm_config(item.changes) for item in decode_object_page(body).updates}
+    intact = {item.ref: decode_vm_config(item.changes) for item in decode_intact_page(body).updates}
     metrics, inventory = RecordingMetrics(), Mock(vms=intact)
     soap = make_soap(metrics)
     cache = VmPropertyCache(
@@ -193,7 +211,7 @@ def test_disks_of_templates(answers: Answers, numbers: list[int]) -> None:
     choices = Choices(numbers)
     [body] = find_with(answers.soap["RetrievePropertiesEx"], b"config.extraConfig")
     intact = {
-        item.ref: _decode_template_disks(item.changes) for item in decode_object_page(body).updates
+        item.ref: _decode_template_disks(item.changes) for item in decode_intact_page(body).updates
     }
     assert all(intact.values())
     damaged = damage_answer(choices, body, "objects")
@@ -213,7 +231,7 @@ def test_devices_of_vms(answers: Answers, numbers: list[int]) -> None:
     soap = make_soap()
     intact = {
         item.ref: decode_passthrough_devices(item.changes)
-        for item in decode_object_page(body).updates
+        for item in decode_intact_page(body).updates
     }
     cache = VmPropertyCache(
         [DEVICES_PROPERTY],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterator
+from functools import cache
 
 from kubewright.condition import READY_CONDITION, STALLED_CONDITION
 from kubewright.outcome import Done
@@ -96,6 +97,7 @@ _COMPUTED_REASONS = {
 }
 
 
+@cache
 def _titles_by_prefix() -> dict[str, str]:
     """The heading of a module's reasons, by the beginning of the module's path."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["kubewright"]

@@ -99,10 +99,9 @@ def _add_use(module: SourceModule, call: ast.Call, reasons: list[ReasonUse]) -> 
         module.text_of(argument) for argument in arguments if not isinstance(argument, ast.Starred)
     ]
     package = module.name.rpartition("/")[0]
-    for reason in reasons:
+    for reason in (reason for reason in reasons if reason.value in texts):
         # Two kinds may have a reason of the same value.
-        related = module.name == reason.module or reason.module.startswith(f"{package}/")
-        if reason.value in texts and related:
+        if module.name == reason.module or reason.module.startswith(f"{package}/"):
             reason.callees.append(callee_name(call))
             sentences = [text for text in texts if _word_count(text) >= _MIN_WORD_COUNT]
             reason.messages += sentences[:1]

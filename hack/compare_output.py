@@ -14,6 +14,7 @@ generators with `--check`: a change of the code that the files do not show fails
 from __future__ import annotations
 
 import ast
+import functools
 import os
 import re
 import subprocess
@@ -65,7 +66,7 @@ class _Row(NamedTuple):
 def read_crds(root: Path) -> dict[str, Any]:
     """CRDs by file, without the descriptions at any depth."""
     return {
-        path.name: _without_descriptions(yaml.safe_load(path.read_text()))
+        path.name: _without_descriptions(_read_documents(path)[0])
         for path in sorted((root / "config/crd/bases").glob("*.yaml"))
     }
 
@@ -84,10 +85,14 @@ def read_manifests(root: Path) -> dict[str, Any]:
     """Every other manifest of config/ by path."""
     config = root / "config"
     return {
-        str(path.relative_to(config)): list(yaml.safe_load_all(path.read_text()))
+        str(path.relative_to(config)): _read_documents(path)
         for path in sorted(config.rglob("*.yaml"))
         if "crd/bases" not in str(path)
     }
+
+
+def _read_documents(path: Path) -> list[Any]:
+    return list(yaml.load_all(path.read_text(), getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
 
 
 def read_rbac(root: Path) -> dict[str, Any]:
@@ -169,11 +174,17 @@ def _count_literals(root: Path) -> Counter[str]:
     return Counter(
         literal
         for path in sorted((root / "src").rglob("*.py"))
-        for literal in _literals(ast.parse(path.read_text()))
+        for literal in _literals(path.read_text())
     )
 
 
-def _literals(tree: ast.Module) -> Iterator[str]:
+# Two subjects are read from the literals, and most files of two checkouts are equal.
+@functools.cache
+def _literals(source: str) -> tuple[str, ...]:
+    return tuple(_find_literals(ast.parse(source)))
+
+
+def _find_literals(tree: ast.Module) -> Iterator[str]:
     parts: set[int] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.JoinedStr):

@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-import yaml
+from kubewright.yaml_text import parse_documents
 
 from .lint_manifests.rendering import render_all
 
@@ -43,7 +43,7 @@ def main() -> None:
         images = {
             name
             for path in render_all(Path(folder).resolve())
-            for document in yaml.safe_load_all(path.read_text())
+            for document in parse_documents(path.read_text(), str(path))
             for name in find_images(document)
         }
     for name in sorted(image if name == _PLACEHOLDER else name for name in images):

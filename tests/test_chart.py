@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import json
 import re
 from collections.abc import Mapping
@@ -43,7 +44,13 @@ def helm(tmp_path_factory: pytest.TempPathFactory) -> Helm:
 
 
 def render(helm: Helm, values: Mapping[str, Any]) -> Objects:
-    return render_chart(helm, CHART, values)
+    return copy.deepcopy(render_once(helm, json.dumps(values)))
+
+
+@functools.cache
+def render_once(helm: Helm, values: str) -> Objects:
+    """Several tests render the chart with the same values."""
+    return render_chart(helm, CHART, json.loads(values))
 
 
 def test_chart_is_current(capsys: pytest.CaptureFixture[str]) -> None:

@@ -99,9 +99,7 @@ def _add_use(module: SourceModule, call: ast.Call, reasons: list[ReasonUse]) -> 
         module.text_of(argument) for argument in arguments if not isinstance(argument, ast.Starred)
     ]
     package = module.name.rpartition("/")[0]
-    for reason in reasons:
-        if reason.value not in texts:
-            continue
+    for reason in (reason for reason in reasons if reason.value in texts):
         # Two kinds may have a reason of the same value.
         if module.name == reason.module or reason.module.startswith(f"{package}/"):
             reason.callees.append(callee_name(call))

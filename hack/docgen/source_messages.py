@@ -71,6 +71,14 @@ class SourceModule:
     def _functions(self) -> list[_Function]:
         return [node for node in ast.walk(self.tree) if isinstance(node, _Function)]
 
+    @cached_property
+    def _assignments(self) -> dict[_Function, list[_Assignment]]:
+        """The assignments in each function, and in the functions inside of it."""
+        return {
+            function: [node for node in ast.walk(function) if isinstance(node, _Assignment)]
+            for function in self._functions
+        }
+
     def _assigned_value(self, name: str, at: ast.expr) -> ast.expr | None:
         """The last value of a name before a line, in the same function or in the module."""
         inside = [
@@ -79,9 +87,10 @@ class SourceModule:
             if function.lineno <= at.lineno <= (function.end_lineno or function.lineno)
         ]
         innermost = max(inside, key=lambda function: function.lineno, default=None)
-        local = _assignments_in(innermost) if innermost else []
         assignments: list[ast.AST] = [
-            node for node in local if node.lineno <= at.lineno and _assigned_name(node) == name
+            node
+            for node in (self._assignments[innermost] if innermost else ())
+            if node.lineno <= at.lineno and _assigned_name(node) == name
         ]
         if not assignments:
             assignments = [node for node in self.tree.body if _assigned_name(node) == name]
@@ -130,11 +139,6 @@ class SourceModule:
                 )
             case _:
                 return f"<{_placeholder(node)}>"
-
-
-@cache
-def _assignments_in(function: _Function) -> list[_Assignment]:
-    return [node for node in ast.walk(function) if isinstance(node, _Assignment)]
 
 
 def _placeholder(node: ast.expr) -> str:

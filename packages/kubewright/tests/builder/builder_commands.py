@@ -7,6 +7,9 @@ import sys
 from pathlib import Path
 
 from kubewright.builder.cli import main
+from support.python_server import PythonServer
+
+PYTHON_SERVER = PythonServer()
 
 
 def create_api(
@@ -23,7 +26,7 @@ def create_webhook(project: Path, *options: str, kind: str = "Greeting") -> int:
 def run_manifests(project: Path, *options: str) -> subprocess.CompletedProcess[str]:
     """Run `manifests` in a process of its own: it imports the project, and Python caches that."""
     command = [sys.executable, "-m", "kubewright", "manifests", "--project", str(project)]
-    return subprocess.run([*command, *options], capture_output=True, text=True)
+    return PYTHON_SERVER.run([*command, *options])
 
 
 def read_project_bytes(root: Path) -> dict[str, bytes]:

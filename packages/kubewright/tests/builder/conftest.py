@@ -9,8 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from kubewright.builder import complete
 from kubewright.builder.cli import main
 from support.golden_projects import GOLDEN
+
+from .builder_commands import PYTHON_SERVER
 
 OPTIONAL_WEBHOOK_MAIN = '''
 from dataclasses import dataclass
@@ -33,6 +36,21 @@ def build(manager: Manager, settings: Settings) -> None:
         webhook.needs(ConfigMap, "get")
         manager.add(webhook)
 '''
+
+
+@pytest.fixture(scope="session", autouse=True)
+def stop_python_server() -> Iterator[None]:
+    yield
+    PYTHON_SERVER.stop()
+
+
+@pytest.fixture(autouse=True)
+def generate_in_forked_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fork the process in which commands import the changed project, instead of starting Python.
+
+    Fixtures of the session, and the tests of the quick start and of the distributions, start it.
+    """
+    monkeypatch.setattr(complete, "run_program", PYTHON_SERVER.run_program)
 
 
 @pytest.fixture(autouse=True)

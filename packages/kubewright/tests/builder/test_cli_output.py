@@ -11,6 +11,8 @@ from pathlib import Path
 
 from kubewright.builder.cli import main
 
+from .builder_commands import PYTHON_SERVER
+
 TIMEOUT_SECONDS = 60
 
 
@@ -48,9 +50,9 @@ def test_output_to_dev_stdout(tmp_path: Path, greeter: Path) -> None:
 
 
 def run_docs(project: Path) -> bytes:
-    return subprocess.run(
-        docs_command(project, "-"), stdout=subprocess.PIPE, timeout=TIMEOUT_SECONDS, check=True
-    ).stdout
+    process = PYTHON_SERVER.run(docs_command(project, "-"), timeout_seconds=TIMEOUT_SECONDS)
+    assert process.returncode == 0, process.stderr
+    return process.stdout.encode()
 
 
 def test_output_to_a_named_pipe(tmp_path: Path, greeter: Path) -> None:

@@ -10,6 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from kubewright.builder.cli import main
+from kubewright.testing import controlplane
+from kubewright.testing.controlplane import ControlPlane
+
 COMMAND = (sys.executable, "-m", "kubewright", "test-env")
 TIMEOUT_SECONDS = 120
 CONFIG_MAP = """
@@ -77,17 +81,26 @@ def test_it_serves_until_a_signal(binaries: dict[str, Path], number: signal.Sign
     assert not Path(kubeconfig).exists()
 
 
-@pytest.mark.usefixtures("environ")
-def test_manifest_that_is_refused(tmp_path: Path) -> None:
+@pytest.fixture
+def shared_api_server(
+    environ: None, control_plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Commands in this process use the API server of the session, and do not start their own."""
+    monkeypatch.setattr(controlplane, "ControlPlane", lambda *_, **__: control_plane)
+    for method in ("start_sync", "stop_sync"):
+        monkeypatch.setattr(control_plane, method, lambda: None)
+
+
+@pytest.mark.usefixtures("shared_api_server")
+def test_manifest_that_is_refused(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "bad.yaml").write_text("apiVersion: v1\nkind: Nonsense\nmetadata: {name: a}\n")
-    process = run_test_env(f"--apply={tmp_path / 'bad.yaml'}", "true")
-    assert process.returncode == 1
-    assert 'no matches for kind "Nonsense"' in process.stderr
-    assert "Traceback" not in process.stderr
+    assert main(["test-env", f"--apply={tmp_path / 'bad.yaml'}", "true"]) == 1
+    error = capfd.readouterr().err
+    assert 'no matches for kind "Nonsense"' in error
+    assert "Traceback" not in error
 
 
-@pytest.mark.usefixtures("environ")
-def test_command_that_does_not_exist() -> None:
-    process = run_test_env("no-such-command")
-    assert process.returncode == 127
-    assert "no-such-command: command not found" in process.stderr
+@pytest.mark.usefixtures("shared_api_server")
+def test_command_that_does_not_exist(capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["test-env", "no-such-command"]) == 127
+    assert "no-such-command: command not found" in capfd.readouterr().err

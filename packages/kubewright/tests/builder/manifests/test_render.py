@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import copy
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -305,11 +303,7 @@ UNREADABLE_FILES = [
 def test_invalid_file_is_named(greeter: Path, path: str, text: str, message: str) -> None:
     (greeter / path).parent.mkdir(exist_ok=True)
     (greeter / path).write_bytes(text.encode(errors="surrogateescape"))
-    process = subprocess.run(
-        [sys.executable, "-m", "kubewright", "manifests", "--project", str(greeter)],
-        capture_output=True,
-        text=True,
-    )
+    process = run_manifests(greeter)
     assert process.returncode == 1
     assert message in process.stderr
     assert "Traceback" not in process.stderr
@@ -343,11 +337,7 @@ def test_component_that_requires_a_webhook_is_rejected(project: Path) -> None:
     pyproject.write_text(
         pyproject.read_text().replace("components = []", 'components = ["cert-manager"]')
     )
-    process = subprocess.run(
-        [sys.executable, "-m", "kubewright", "manifests", "--project", str(project)],
-        capture_output=True,
-        text=True,
-    )
+    process = run_manifests(project)
     assert process.returncode == 1
     assert "cert-manager, which requires a webhook" in process.stderr
 

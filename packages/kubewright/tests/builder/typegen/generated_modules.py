@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -13,6 +14,11 @@ from kubewright.builder.typegen.crd_source import Crd, parse_crd
 from kubewright.crd import build_crds
 from kubewright.kind import Object
 
+# The cache is kept: most of the time, mypy reads kubewright, msgspec and the standard library.
+MYPY = (
+    *(sys.executable, "-m", "mypy", "--strict", "--config-file=", "--cache-dir"),
+    *(str(Path(__file__).parents[5] / ".mypy_cache/generated"), "."),
+)
 _DOCUMENTATION_KEYS = ("description", "title", "example", "externalDocs")
 _numbers = itertools.count()
 
@@ -25,11 +31,13 @@ def load_module(source: str) -> ModuleType:
     return module
 
 
-def load_kinds(crd: Crd) -> list[type[Object]]:
-    """The classes of all versions."""
+def load_kinds(crd: Crd, sources: Sequence[str] | None = None) -> list[type[Object]]:
+    """The classes of all versions; `sources` are their modules if they are rendered already."""
+    if sources is None:
+        sources = [render_version(crd, version) for version in crd.spec.versions]
     kinds = []
-    for version in crd.spec.versions:
-        module = load_module(render_version(crd, version))
+    for source in sources:
+        module = load_module(source)
         kinds += [
             value
             for value in vars(module).values()

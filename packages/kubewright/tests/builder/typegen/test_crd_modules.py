@@ -19,7 +19,7 @@ from kubewright.overlay import overlay
 from kubewright.testing.controlplane import ControlPlane, KubectlFailed
 from kubewright.yaml_text import parse_documents, to_yaml
 
-from .generated_modules import load_kinds, load_module, new_crd, regenerate, schemas_of
+from .generated_modules import MYPY, load_kinds, load_module, new_crd, regenerate, schemas_of
 
 CRD_FILE = Path(__file__).parent / "vineyards.yaml"
 TYPED_PROGRAM = """
@@ -170,8 +170,7 @@ def test_type_checkers_accept_the_module_and_find_errors_in_its_use(tmp_path: Pa
     (tmp_path / "nullable.py").write_text(render(nullable_crd()))
     (tmp_path / "typed.py").write_text(TYPED_PROGRAM)
     (tmp_path / "wrong.py").write_text(WRONG_PROGRAM)
-    mypy = [sys.executable, "-m", "mypy", "--strict", "--config-file=", "."]
-    output = subprocess.run(mypy, cwd=tmp_path, capture_output=True, text=True).stdout
+    output = subprocess.run(MYPY, cwd=tmp_path, capture_output=True, text=True).stdout
     assert output.splitlines() == [
         'wrong.py:4: error: Missing named argument "from_" for "VineyardSpec"  [call-arg]',
         'wrong.py:4: error: Missing named argument "grape" for "VineyardSpec"  [call-arg]',

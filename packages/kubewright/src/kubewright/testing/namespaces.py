@@ -1,6 +1,6 @@
 """Removes a namespace also without its controller: otherwise it stays Terminating forever.
 
-Most tests leave objects of a few kinds. The keys in etcd tell which, with one request; lists of all
+Most tests leave objects of a few kinds. The keys in etcd show which, with one request; lists of all
 kinds, more than 40, cost 0.13 s of CPU, and most of the time of a small test.
 """
 
@@ -50,7 +50,7 @@ def _select_collections(
     collections: Iterator[str], stored_types: set[tuple[str, ...]]
 ) -> list[str]:
     """The collections that may contain these types; all, if the name of a type is unknown."""
-    selected, found = list[str](), set[tuple[str, ...]]()
+    selected, matched = list[str](), set[tuple[str, ...]]()
     everything = list(collections)
     for collection in everything:
         resource = collection.rpartition("/")[2]
@@ -59,8 +59,8 @@ def _select_collections(
         }
         if matches:
             selected.append(collection)
-            found |= matches
-    return selected if found == stored_types else everything
+            matched |= matches
+    return selected if matched == stored_types else everything
 
 
 def _remove_object(client: HttpClient, path: str, metadata: dict[str, Any]) -> None:

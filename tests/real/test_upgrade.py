@@ -170,7 +170,7 @@ async def check_handover(
     """Check what a new manager did while tasks of its predecessor run: it changed no VM, repeated
     no Event, and wrote each status at most once. Returns the fields that it changed, by object.
     """
-    await site.wait_until_reconciled(manager)
+    await site.wait_for_rest(manager)
     assert await site.observe_rest(manager) == Counter()
     assert await site.vcenter.mutating_calls() == []
     after = await site.take_snapshot()

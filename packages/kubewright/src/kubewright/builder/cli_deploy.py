@@ -91,6 +91,11 @@ def undeploy(root: Path, overlay: str, kubectl: str) -> int:
 
     The CRDs go first, while the manager still runs: only the manager removes the finalizers of
     their objects.
+
+    \b
+    Examples:
+      kubewright undeploy
+      kubewright undeploy --overlay config/overlays/production
     """
     project, kubectl = Project.read(root), find_kubectl(root, kubectl)
     text = render_installer(project, kubectl=kubectl)

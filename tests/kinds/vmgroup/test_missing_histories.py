@@ -5,11 +5,10 @@
 
 from __future__ import annotations
 
-from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from support.sample import sample_size
+from support.sample import STATE_MACHINE_SETTINGS
 from vsphere_operators.kinds.vmgroup.model import CloneState
 
 from .missing_world import HOSTS, TIMEOUT_SECONDS, MissingWorld
@@ -126,12 +125,4 @@ class MissingVmMachine(RuleBasedStateMachine):
 
 
 TestMissingVms = MissingVmMachine.TestCase
-# Shrinking takes minutes. Add Phase.shrink to analyze a failure.
-TestMissingVms.settings = settings(
-    max_examples=sample_size(100, complete=250),
-    stateful_step_count=40,
-    derandomize=True,
-    deadline=None,
-    database=None,
-    phases=[Phase.generate],
-)
+TestMissingVms.settings = STATE_MACHINE_SETTINGS

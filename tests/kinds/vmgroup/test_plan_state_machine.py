@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from msgspec.structs import replace
 
-from support.sample import sample_size
+from support.sample import STATE_MACHINE_SETTINGS
 from vsphere_operators.kinds.vmgroup.model import DesiredState, Rollout
 from vsphere_operators.kinds.vmgroup.replica import has_desired_size
 
@@ -313,16 +312,7 @@ class UserChangeStateMachine(CrashStateMachine):
             simulation.folder_ref = ""
 
 
-# Shrinking takes minutes. Add Phase.shrink to analyze a failure.
-SETTINGS = settings(
-    max_examples=sample_size(100, complete=250),
-    stateful_step_count=40,
-    derandomize=True,
-    deadline=None,
-    database=None,
-    phases=[Phase.generate],
-)
 TestCrashes = CrashStateMachine.TestCase
-TestCrashes.settings = SETTINGS
+TestCrashes.settings = STATE_MACHINE_SETTINGS
 TestAnyTime = UserChangeStateMachine.TestCase
-TestAnyTime.settings = SETTINGS
+TestAnyTime.settings = STATE_MACHINE_SETTINGS

@@ -31,15 +31,16 @@ class HttpError(Exception):
 
 
 class IdleConnections:
-    """Connections to one server for the next clients: tests poll, and a TLS handshake costs both
-    sides several times as much CPU time as a call.
+    """Connections that are kept for the next clients of a server.
+
+    Tests poll, and a TLS handshake costs several times the CPU time of a call.
     """
 
     def __init__(self) -> None:
         self._connections: deque[http.client.HTTPConnection] = deque()
 
     def take(self) -> http.client.HTTPConnection | None:
-        # An idle connection has nothing to read, except that the server has closed it.
+        # If an idle connection has something to read, the server has closed it.
         while self._connections:
             connection = self._connections.pop()
             poll = select.poll()
@@ -60,7 +61,7 @@ class IdleConnections:
 class HttpClient:
     """Sequential calls on one connection, which is opened again after the server closed it.
 
-    With `idle`, the connection is one of these, and becomes one of them at the end.
+    With `idle`, the client takes a connection from there, and returns it at the end.
     """
 
     def __init__(

@@ -22,7 +22,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from datetime import datetime
-from difflib import get_close_matches
 from typing import Any, ClassVar, Generic, TypedDict, TypeVar, Unpack, get_args
 
 from .cache import Cache, IndexFunction
@@ -376,6 +375,8 @@ def controller(
     """A controller made of a function: `manager.add(controller(Greeting, greet))`."""
     allowed = ControllerOptions.__annotations__
     for option in options.keys() - allowed.keys():
+        from difflib import get_close_matches
+
         similar = get_close_matches(option, allowed, 1)
         advice = f'Did you mean "{similar[0]}"?' if similar else f"It has: {', '.join(allowed)}."
         raise ConfigError(f'controller() has no option "{option}". {advice}')

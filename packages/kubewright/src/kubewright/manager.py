@@ -40,11 +40,11 @@ from .reflector import Reflector
 from .transport import ApiTransport, LeaseGuard, Transport
 from .watch_health import describe_age
 from .webhook.options import WebhookOptions
-from .webhook.types import Conversion, Webhook
 
 if TYPE_CHECKING:
     from .server import HealthCheck, Server
     from .webhook.runner import WebhookRunner
+    from .webhook.types import Conversion, Webhook
 
 _LOOP_LAG_INTERVAL_SECONDS = 5.0
 # Of the time for a graceful shutdown. The remainder is for cancelled tasks, Events, runnables
@@ -151,20 +151,19 @@ class Manager:
 
     def add(self, component: Controller[Any] | Webhook[Any] | Conversion[Any, Any]) -> None:
         """Add a controller, a webhook or a conversion."""
-        match component:
-            case Webhook():
-                self.webhooks.append(component)
-            case Conversion():
-                self.conversions.append(component)
-            case _:
-                check_controller(component, self.controllers)
-                component.bind(
-                    self.client,
-                    self.cache,
-                    self.recorder,
-                    namespaces=self.options.watch_namespaces,
-                )
-                self.controllers.append(component)
+        if not isinstance(component, Controller):
+            # Imported here: most managers have no webhook.
+            from .webhook.types import Conversion, Webhook
+
+            if isinstance(component, Webhook):
+                return self.webhooks.append(component)
+            if isinstance(component, Conversion):
+                return self.conversions.append(component)
+        check_controller(component, self.controllers)
+        component.bind(
+            self.client, self.cache, self.recorder, namespaces=self.options.watch_namespaces
+        )
+        self.controllers.append(component)
 
     def add_runnable(self, runnable: Runnable, *, leader_only: bool = False) -> None:
         """Run this from before the controllers start until after they have ended.

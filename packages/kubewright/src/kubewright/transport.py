@@ -13,7 +13,6 @@ import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from datetime import datetime
-from email.utils import parsedate_to_datetime
 from functools import partial
 from typing import Any, Protocol
 from urllib.parse import urlsplit
@@ -169,6 +168,8 @@ class Transport:
             await _read_body(response, request)
         except _CONNECTION_ERRORS as error:
             raise self._connection_error(error, request) from error
+        from email.utils import parsedate_to_datetime
+
         try:
             return parsedate_to_datetime(response.header("date"))
         except ValueError:
@@ -351,6 +352,10 @@ def _parse_retry_after(header: str) -> float | None:
     """Retry-After in seconds; the header holds either seconds or a date."""
     if header.isascii() and header.isdigit():
         return float(header)
+    if not header:
+        return None
+    from email.utils import parsedate_to_datetime
+
     try:
         return max(0.0, (parsedate_to_datetime(header) - utc_now()).total_seconds())
     except (TypeError, ValueError):

@@ -16,7 +16,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from .cache import Cache, Index, Origin, Signal, Store
+from .cache import Cache, Origin, Signal, Store
+from .index import Index
 from .kind import Key, Object
 from .own_writes import OwnWrites
 from .ownership import read_owner_key

@@ -36,7 +36,8 @@ from kubewright.log import Log
 from kubewright.responses import decode_page
 from vsphere_operators.kinds.hostinfo import HostInfo, HostInfoSpec, host_status_of
 from vsphere_operators.kinds.vminfo import VMInfo, VMInfoSpec, vm_status_of
-from vsphere_operators.vsphere.inventory import Inventory, InventoryReload
+from vsphere_operators.vsphere.inventory import Inventory
+from vsphere_operators.vsphere.inventory_reload import InventoryReload
 from vsphere_operators.vsphere.properties import CUSTOM_FIELDS_MANAGER, ENTITY_MAPPINGS
 from vsphere_operators.vsphere.updates import decode_updates
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import IntEnum, StrEnum
 from fnmatch import fnmatchcase
+from functools import partial
 from typing import Any
 
 from kubewright import Cache, Controller, Key, NotSynced, Object, Retry, Stream, Terminal
@@ -166,13 +167,19 @@ class VCenterRegistry:
         }
         self.throttles = {
             name: StatsThrottle(
-                vcenter.inventory, self._wake, stats_interval_seconds, stats_change_fraction
+                vcenter.inventory,
+                self._wake,
+                stats_interval_seconds,
+                stats_change_fraction,
+                on_due=partial(self._wake, low_priority=True),
             )
             for name, vcenter in vcenters_by_name.items()
         }
 
-    def _wake(self, entity: ThrottledEntity) -> None:
-        self._streams_by_type[type(entity)].notify(entity.name)
+    def _wake(
+        self, entity: ThrottledEntity | VirtualMachine, *, low_priority: bool = False
+    ) -> None:
+        self._streams_by_type[type(entity)].notify(entity.name, low_priority=low_priority)
 
     def on_disk_change(self, old: Disk | None, new: Disk | None) -> None:
         disks = [disk for disk in (old, new) if disk is not None]
@@ -181,7 +188,12 @@ class VCenterRegistry:
             self.disk_changes.notify(key)
 
     def on_vm_change(self, vcenter: VCenter, change: Change[VirtualMachine]) -> None:
-        """Enqueue the objects of all disks of a VM that was added, removed, or has another uuid."""
+        """Enqueue the objects of a VM, under both names, and those of its disks if the VM was
+        added, removed, or has another uuid.
+        """
+        vms = {vm.name: vm for vm in (change.old, change.new) if vm is not None}
+        for vm in vms.values():
+            self._wake(vm)
         for uuid in _read_uuids(change.old) ^ _read_uuids(change.new):
             for disk in vcenter.disks.disks_by_vm_uuid.get(uuid, ()):
                 self.on_disk_change(None, disk)
@@ -284,7 +296,7 @@ class VCenterLookup:
 
     def find_vm(self, name: str) -> VirtualMachine:
         with _lookup_errors_as_terminal(Reason.VM_NOT_FOUND, Reason.VM_AMBIGUOUS):
-            return self._throttle.with_released_stats(self.inventory.find_vm(name))
+            return self.inventory.find_vm(name)
 
     def find_datastore(self, name_or_path: str) -> Datastore:
         with _lookup_errors_as_terminal(Reason.DATASTORE_NOT_FOUND, Reason.DATASTORE_AMBIGUOUS):

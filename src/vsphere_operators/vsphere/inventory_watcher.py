@@ -22,7 +22,8 @@ from collections.abc import Callable, Iterable
 from typing import NoReturn, Protocol
 
 from .faults import Denied, NotAuthenticated, TimedOut, VCenterError
-from .inventory import Inventory, InventoryReload
+from .inventory import Inventory
+from .inventory_reload import InventoryReload
 from .log import Log
 from .properties import CUSTOM_FIELDS_MANAGER, find_properties_to_reread
 from .property_collector import CollectorOptions, ServerCollector
@@ -45,7 +46,8 @@ class InventoryWatcher:
     """Fills one inventory from one vCenter.
 
     `on_loaded` is called whenever everything has been read, `on_response` for each later response,
-    and `on_slow_load` with a message while a load waits for vCenter.
+    `on_slow_load` with a message while a load waits for vCenter, and `on_replacing` before a reload
+    replaces large parts of the inventory: until `on_loaded` it is inconsistent.
     """
 
     def __init__(
@@ -59,16 +61,14 @@ class InventoryWatcher:
         on_loaded: Callable[[], None] = lambda: None,
         on_response: Callable[[], None] = lambda: None,
         on_slow_load: Callable[[VCenterError], None] = lambda error: None,
+        on_replacing: Callable[[], None] = lambda: None,
         options: CollectorOptions | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._soap, self._session, self._inventory = soap, session, inventory
         self._log, self._metrics, self._clock = log, metrics, clock
-        self._on_loaded, self._on_response, self._on_slow_load = (
-            on_loaded,
-            on_response,
-            on_slow_load,
-        )
+        self._on_loaded, self._on_response = on_loaded, on_response
+        self._on_slow_load, self._on_caller_replacing = on_slow_load, on_replacing
         self._options = options or CollectorOptions()
         # When the last response arrived; before the first one, when this object was created.
         self.last_response_at = clock()
@@ -124,7 +124,7 @@ class InventoryWatcher:
         """
         # After `open`: had the session been replaced meanwhile, the collector would be lost.
         login_count = self._session.login_count
-        reload = InventoryReload(self._inventory, collector.instance_uuid)
+        reload = InventoryReload(self._inventory, collector.instance_uuid, self._on_replacing)
         partial_updates = list[ObjectUpdate]()
         version, truncated, object_count = "", True, 0
         deadline = self._clock() + self._options.load_timeout_seconds
@@ -144,11 +144,17 @@ class InventoryWatcher:
             reload.add(page.updates)
             partial_updates += [update for update in page.updates if update.partial]
             self._count_updates(page.updates)
-        reload.commit()
+        for _ in reload.commit_in_slices():
+            await asyncio.sleep(0)
         await self._read_incomplete(collector, partial_updates)
         self.loaded_by_login = login_count
         self._on_loaded()
         return version
+
+    def _on_replacing(self) -> None:
+        # Nothing may be sent that was decided from an inconsistent inventory.
+        self.loaded_by_login = 0
+        self._on_caller_replacing()
 
     async def _wait_for_page(
         self, collector: ServerCollector, version: str, deadline: float, object_count: int

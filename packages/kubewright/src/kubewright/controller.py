@@ -25,13 +25,14 @@ from datetime import datetime
 from difflib import get_close_matches
 from typing import Any, ClassVar, Generic, TypedDict, TypeVar, Unpack, get_args
 
-from .cache import Cache, IndexFunction
+from .cache import Cache
 from .child_applier import ApplyOptions, ChildApplier
 from .children import Children
 from .client import Client
 from .condition import READY_CONDITION, utc_now
 from .consequence import is_valid_delay
 from .errors import ConfigError
+from .index import IndexFunction
 from .kind import Key, Object
 from .log import Log
 from .outcome import Done, Waiting

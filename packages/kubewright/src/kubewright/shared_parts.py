@@ -25,10 +25,11 @@ T = TypeVar("T", bound=Object)
 # After so many texts of a field, at least this part of them must have been known before.
 _MIN_KNOWN_SHARES = ((1_000, 0.05), (10_000, 0.5))
 _MAX_CONDITIONS = 2_000
+_MAX_TEXTS = 20_000
 
 
 class _TextPool:
-    """The texts of one field. `find` is None once the field has turned out to have too many."""
+    """The texts of one field."""
 
     def __init__(self) -> None:
         self._texts: dict[str, str] = {}
@@ -37,6 +38,9 @@ class _TextPool:
 
     def share(self, text: str) -> str:
         self._seen += 1
+        if len(self._texts) >= _MAX_TEXTS:
+            # Of objects that are gone by now, for the most part.
+            self._texts.clear()
         return self._texts.setdefault(text, text)
 
     @property
@@ -51,16 +55,14 @@ class PartSharer:
     """Shares the parts of the objects of one store."""
 
     def __init__(self) -> None:
-        self._namespaces: dict[str, str] = {}
+        self._namespaces = _TextPool()
         self._conditions: dict[Condition, Condition] = {}
         # By the class of a spec or status and the field; a field that is left alone is not here.
         self._pools: dict[type[Struct], dict[str, _TextPool]] = {}
 
     def share(self, obj: T) -> T:
         """The object, with parts that are equal to those of others replaced by theirs."""
-        namespace = obj.metadata.namespace
-        shared = self._namespaces.setdefault(namespace, namespace)
-        force_setattr(obj.metadata, "namespace", shared)
+        force_setattr(obj.metadata, "namespace", self._namespaces.share(obj.metadata.namespace))
         for part in (getattr(obj, "spec", None), getattr(obj, "status", None)):
             if isinstance(part, Struct):
                 self._share_texts(part)

@@ -157,6 +157,10 @@ async def run(options: argparse.Namespace) -> int:
         )
         try:
             await vcenter.start()
+            if options.only == "prepare":
+                await prepare(options, vcenter, options.objects)
+                await prepare(options, vcenter, options.cold_objects)
+                return 0
             if options.only != "edits":
                 results |= await measure_maximum(options, vcenter)
             if options.only in ("", "edits"):

@@ -113,9 +113,16 @@ async def measure_start(environment: Environment, name: str, within: float) -> N
 
 
 async def measure_rest(environment: Environment, seconds: float) -> None:
+    """CPU without the service that looks for stalls, then stalls with it."""
     result: dict[str, Any] = {}
+    with_stalls: dict[str, Any] = {}
+    environment.manager.toggle_stall_log()
     async with sample_cpu(environment, result):
         await asyncio.sleep(seconds)
+    environment.manager.toggle_stall_log()
+    async with sample_cpu(environment, with_stalls):
+        await asyncio.sleep(seconds)
+    result |= {name: with_stalls[name] for name in ("stall_ms", "stall_cpu_ms")}
     environment.results["rest"] = result
     print(f"rest: {render(result)}", flush=True)
 
@@ -149,6 +156,11 @@ class Edits:
 
     async def edit_one(self) -> None:
         key = self._keys.pop()
+        # It reports another VM from now on.
+        for keys in self._environment.vm_keys.values():
+            if key in keys:
+                keys.remove(key)
+                break
         name = self._rng.choice(self._environment.names.vms)
         sent = time.monotonic()
         edited = await self._environment.cluster.client.patch(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import sys
 import time
 from dataclasses import dataclass
@@ -62,6 +63,9 @@ class MeasuredManager:
 
     async def stop(self) -> None:
         await self.process.stop(_STOP_SECONDS)
+
+    def toggle_stall_log(self) -> None:
+        self.process.send_signal(signal.SIGUSR1)
 
     def seconds_since_start(self) -> float:
         return time.monotonic() - self.started_at

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from .inventory import ReplayedInventory
 
 _PAGE_SIZE = 1000
+_ID = re.compile(rb"<(?:\w+:)?id[^>]*>([0-9a-f-]{36})</")
 _CREATED = "2026-10-01T08:00:00.000Z"
 
 
@@ -34,7 +35,7 @@ class ReplayedDisks:
         }
 
     def list_page(self, request: bytes) -> bytes:
-        after = re.search(rb"<queryValue[^>]*>([^<]*)</queryValue>", request)
+        after = re.search(rb"<(?:\w+:)?queryValue[^>]*>([^<]*)</", request)
         first = after[1].decode() if after else ""
         rest = [disk for id, disk in self.disks.items() if id > first]
         rows = "".join(map(_render_row, rest[:_PAGE_SIZE]))
@@ -44,12 +45,11 @@ class ReplayedDisks:
         ).encode()
 
     def list_associations(self, request: bytes) -> bytes:
-        ids = re.findall(rb"<id>([0-9a-f-]{36})</id>", request)
+        ids = _ID.findall(request)
         return b"".join(b"<returnval><id><id>%s</id></id></returnval>" % id for id in ids)
 
     def read(self, request: bytes) -> bytes:
-        found = re.search(rb"<id>([0-9a-f-]{36})</id>", request)
-        disk = self.disks[found[1].decode() if found else ""]
+        disk = self.disks[_ID.findall(request)[0].decode()]
         return (
             f"<returnval><config><id><id>{disk.id}</id></id><name>{disk.name}</name>"
             f"<createTime>{_CREATED}</createTime><keepAfterDeleteVm>true</keepAfterDeleteVm>"

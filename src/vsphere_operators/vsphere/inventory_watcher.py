@@ -6,6 +6,9 @@
 
 What ends `run`?  Cancellation, or an error for the caller to handle: the session ended, or vCenter
     does not respond. The next `run` reads everything again and notifies only of differences.
+What if vCenter has new quickStats all the time?  In a large one, hundreds of objects report them
+    each second, and a call would return at once with a few of them. So after a response with
+    nothing else, the next call waits for 0.1 s.
 How is a call that hangs noticed?  The server promises a response within 15 s, with or without
     changes. After 35 s the call is Unreachable.
 And during a load?  vCenter collects a large inventory for minutes before its first response. So a
@@ -25,7 +28,7 @@ from .faults import Denied, NotAuthenticated, TimedOut, VCenterError
 from .inventory import Inventory
 from .inventory_reload import InventoryReload
 from .log import Log
-from .properties import CUSTOM_FIELDS_MANAGER, find_properties_to_reread
+from .properties import CUSTOM_FIELDS_MANAGER, find_properties_to_reread, have_only_stats
 from .property_collector import CollectorOptions, ServerCollector
 from .session import Session
 from .transport import SoapClient
@@ -221,6 +224,8 @@ class InventoryWatcher:
         self._inventory.apply(update_set.updates)
         self._count_updates(update_set.updates)
         await self._read_incomplete(collector, update_set.updates)
+        if not update_set.truncated and have_only_stats(update_set.updates):
+            await asyncio.sleep(self._options.stats_pause_seconds)
         return update_set.version
 
     async def _read_incomplete(

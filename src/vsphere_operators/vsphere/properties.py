@@ -297,6 +297,13 @@ def differ_only_in_stats(old: InventoryObject, new: InventoryObject) -> bool:
     return old == new
 
 
+def have_only_stats(updates: Iterable[ObjectUpdate]) -> bool:
+    return all(
+        update.type in TYPE_MAPPINGS and TYPE_MAPPINGS[update.type].has_only_stats(update)
+        for update in updates
+    )
+
+
 def find_properties_to_reread(updates: Iterable[ObjectUpdate]) -> dict[tuple[str, str], set[str]]:
     """The properties of which updates have only a part, by type and reference."""
     paths_by_object = {}

@@ -26,7 +26,8 @@ from .slices import call_in_slices
 from .source import PrimaryKindSource
 from .status import StatusWriter
 from .threads import loop_caller
-from .workqueue import LOW_PRIORITY, WorkQueue
+from .workqueue import LOW_PRIORITY, NORMAL_PRIORITY, WorkQueue
+from .write_limit import has_low_priority
 
 T = TypeVar("T", bound=Object)
 
@@ -156,6 +157,7 @@ class Engine(Generic[T]):
         # A stuck key has another worker already: this one ends once its reconcile has ended.
         while key not in self._stuck_keys and (entry := await self._next_key()) is not None:
             key, priority = entry
+            has_low_priority.set(priority < NORMAL_PRIORITY)
             self._metrics.active_workers.inc()
             started = loop.time()
             try:

@@ -6,6 +6,7 @@ Only keys are queued, never events: the reconcile reads the current state, whate
 
 from __future__ import annotations
 
+import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
@@ -37,7 +38,11 @@ ChildId = tuple[type[Object], Key]
 class Stream:
     """Changes outside Kubernetes. The code that watches them calls `notify` with the name."""
 
-    def __init__(self) -> None:
+    def __init__(self, synced: asyncio.Event | None = None) -> None:
+        """The workers of a controller that watches it start when `synced` is set, or after a
+        minute. Until the other system has been read, all reconciles would be for nothing.
+        """
+        self.synced = synced
         self._name_notified: Signal[str, int] = Signal("name notified")
         self._all_notified: Signal[()] = Signal("all notified")
 

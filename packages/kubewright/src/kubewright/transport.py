@@ -37,6 +37,7 @@ from .errors import (
 )
 from .kubeconfig import Connection
 from .metrics import Metrics
+from .write_limit import WriteLimit
 
 # etcd limits objects to 1.5 MiB and the API server limits requests to 3 MiB, so a longer line does
 # not come from a working API server.
@@ -142,7 +143,7 @@ class Transport:
         self._base_url = connection.server.rstrip("/")
         self._session: aiohttp.ClientSession | None = None
         self._read_limit = asyncio.Semaphore(MAX_CONCURRENT_REQUESTS)
-        self._write_limit = asyncio.Semaphore(MAX_CONCURRENT_REQUESTS)
+        self._write_limit = WriteLimit(MAX_CONCURRENT_REQUESTS)
 
     async def send(self, request: Request) -> bytes:
         """The body of a successful response.

@@ -46,6 +46,7 @@ from kubewright.transport import Request, Transport
 from kubewright.yaml_text import to_yaml
 
 RESULTS = ROOT / "bench/results"
+PHASES = ("first", "change")
 _WATCH_SECONDS = 3600
 _PROFILE_SECONDS_PER_WRITE = 0.01
 
@@ -101,10 +102,11 @@ class StatusBench:
     async def run_turn(self, form: StatusForm, namespace: str, turn: int) -> list[Cost]:
         """Both phases with new objects, which are deleted afterwards."""
         async with self._objects(form, namespace) as objects:
-            return [
-                await self._measure(form, objects, "first", turn),
-                await self._measure(form, objects, "change", turn),
-            ]
+            costs = []
+            for phase in PHASES:
+                await self._cluster.collect_garbage()
+                costs.append(await self._measure(form, objects, phase, turn))
+            return costs
 
     async def profile(self, form: StatusForm, namespace: str) -> bytes:
         """A CPU profile of the API server during the first writes."""
@@ -118,6 +120,7 @@ class StatusBench:
                 operation="profile the API server",
                 timeout_seconds=seconds + 60,
             )
+            await self._cluster.collect_garbage()
             profile = asyncio.create_task(self._cluster.transport.send(request))
             # The first request for a profile starts it; nothing reports that it has started.
             await asyncio.sleep(1)
@@ -167,7 +170,6 @@ class StatusBench:
     async def _measure(
         self, form: StatusForm, objects: dict[str, Json], phase: str, turn: int
     ) -> Cost:
-        await self._cluster.collect_garbage()
         moves = 0 if phase == "first" else 1
         writes: list[tuple[str, Json]] = []
         for number, name in enumerate(sorted(objects)):
@@ -239,7 +241,7 @@ def _spread(values: Sequence[float], digits: int) -> str:
 def print_table(costs: Sequence[Cost], forms: Sequence[StatusForm]) -> None:
     """Medians of the turns with their spread; a ratio is of the same turn."""
     by_turn = {(cost.form, cost.phase, cost.turn): cost for cost in costs}
-    for phase in ("first", "change"):
+    for phase in PHASES:
         print(f"\n{phase} write\n")
         print("| form | API server ms | of today's | etcd ms | KiB allocated | of today's |")
         print("|---|---|---|---|---|---|")

@@ -45,7 +45,7 @@ class StatusWrite:
 class StatusForm:
     name: str
     build: Callable[[StatusWrite], Request]
-    crd: str = "as generated"
+    crd: str = "granular"
     watched: bool = True
     """Whether a watch receives the objects, as that of the manager does."""
 
@@ -198,8 +198,14 @@ def _without_columns(crd: Json) -> None:
     del crd["spec"]["versions"][0]["additionalPrinterColumns"]
 
 
+def _with_granular_conditions(crd: Json) -> None:
+    """As up to release 0.4: each field of a condition has an owner of its own."""
+    conditions = _status_schema(crd)["properties"]["conditions"]
+    conditions["items"].pop("x-kubernetes-map-type", None)
+
+
 _CRD_CHANGES: dict[str, Callable[[Json], None]] = {
-    "as generated": lambda crd: None,
+    "granular": lambda crd: None,
     "atomic conditions": _with_atomic_conditions,
     "atomic status": _with_atomic_status,
     "atomic list of conditions": _with_atomic_list,
@@ -212,6 +218,7 @@ _CRD_CHANGES: dict[str, Callable[[Json], None]] = {
 def build_crd(variant: str) -> Json:
     """The generated CRD of HostInfo with one change, in a group of its own."""
     [crd] = copy.deepcopy(build_crds([HostInfo]))
+    _with_granular_conditions(crd)
     _CRD_CHANGES[variant](crd)
     group = group_of(variant)
     names: Json = crd["spec"]["names"]

@@ -148,6 +148,7 @@ FORMS = (
     StatusForm("no limits", _merge_patch, "no limits"),
     StatusForm("no schema", _merge_patch, "no schema"),
     StatusForm("no columns", _merge_patch, "no columns"),
+    StatusForm("merge patch, ignore, atomic conditions", _merge_patch_ignore, "atomic conditions"),
     StatusForm("replace, ignore, atomic conditions", _replace_ignore, "atomic conditions"),
     StatusForm("replace, ignore, atomic status", _replace_ignore, "atomic status"),
 )

@@ -113,7 +113,7 @@ async def measure_start(environment: Environment, name: str, within: float) -> N
 
 
 async def measure_rest(environment: Environment, seconds: float) -> None:
-    """CPU without the service that looks for stalls, then stalls with it."""
+    """CPU without the service that measures stalls, then stalls with it."""
     result: dict[str, Any] = {}
     with_stalls: dict[str, Any] = {}
     environment.manager.toggle_stall_log()
@@ -239,11 +239,11 @@ async def measure_churn(environment: Environment, seconds: float, warm_up_second
 
 async def _expect_moves(environment: Environment, moves: Expectations) -> None:
     vcenter = environment.vcenter
-    known = len((await vcenter.state())["moves"])
+    count = len((await vcenter.state())["moves"])
     while True:
         await asyncio.sleep(_POLL_SECONDS)
-        new = (await vcenter.state(known))["moves"]
-        known += len(new)
+        new = (await vcenter.state(count))["moves"]
+        count += len(new)
         for move in new:
             host = environment.name_by_ref[move["new_host"]]
             for key in environment.vm_keys[environment.name_by_ref[move["vm"]]]:

@@ -52,8 +52,8 @@ class ReplayServer:
             return web.json_response(result, status=status)
         if request.path not in ("/sdk", "/vslm/sdk"):
             return web.Response(status=404)
-        found = _COOKIE.search(request.headers.get("Cookie", ""))
-        status, response, session = await self._api.respond(body, found[1] if found else "")
+        cookie = _COOKIE.search(request.headers.get("Cookie", ""))
+        status, response, session = await self._api.respond(body, cookie[1] if cookie else "")
         headers = {"Set-Cookie": f'vmware_soap_session="{session}"; Path=/'} if session else None
         return web.Response(status=status, body=response, content_type="text/xml", headers=headers)
 

@@ -67,8 +67,8 @@ class ReplayedApi:
 
     async def respond(self, request: bytes, session: str) -> tuple[int, bytes, str]:
         """Status, body, and the key of a new session or ""."""
-        found = _CALL.search(request[:4096])
-        method = found[1].decode() if found else ""
+        match = _CALL.search(request[:4096])
+        method = match[1].decode() if match else ""
         self.call_counts[method] += 1
         if method == "Login":
             key = f"session-{len(self._sessions) + 1}"
@@ -146,13 +146,13 @@ class ReplayedApi:
 
 
 def _read_this(request: bytes) -> str:
-    found = _THIS.search(request)
-    return found[1].decode() if found else ""
+    match = _THIS.search(request)
+    return match[1].decode() if match else ""
 
 
 def _read_field(request: bytes, name: bytes, default: str) -> str:
-    found = re.search(rb"<%s[^>]*>([^<]*)</%s>" % (name, name), request)
-    return found[1].decode() if found else default
+    match = re.search(rb"<%s[^>]*>([^<]*)</%s>" % (name, name), request)
+    return match[1].decode() if match else default
 
 
 def _read_property_sets(request: bytes) -> dict[str, list[str]]:

@@ -1,7 +1,7 @@
 """Less memory for cached objects: equal parts of different objects are stored once.
 
 Which parts?  The namespace, texts and lists of texts in `spec` and `status`, and conditions. A
-    decoder creates all of them anew for each object. Of 10,000 statuses about hosts most texts are
+    decoder creates all of them again for each object. Of 10,000 statuses about hosts most texts are
     one of few: the cluster, the state, the version, the reason of a condition.
 What about texts that every object has to itself, such as an address?  To remember them costs
     memory and finds nothing. So each field is observed: one with mostly different texts is left

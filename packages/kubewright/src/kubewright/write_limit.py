@@ -14,7 +14,7 @@ from collections import deque
 from contextvars import ContextVar
 from types import TracebackType
 
-MAX_LOW_PRIORITY_WRITES = 24
+_MAX_LOW_PRIORITY_WRITES = 24
 
 has_low_priority: ContextVar[bool] = ContextVar("has_low_priority", default=False)
 """Whether the writes of the current task may wait for those of others."""
@@ -23,7 +23,7 @@ has_low_priority: ContextVar[bool] = ContextVar("has_low_priority", default=Fals
 class WriteLimit:
     """An asynchronous context manager for each write."""
 
-    def __init__(self, max_writes: int, max_low_priority: int = MAX_LOW_PRIORITY_WRITES) -> None:
+    def __init__(self, max_writes: int, max_low_priority: int = _MAX_LOW_PRIORITY_WRITES) -> None:
         self._max_writes, self._max_low_priority = max_writes, max_low_priority
         self._running = self._running_low = 0
         self._waiting: deque[asyncio.Future[None]] = deque()

@@ -188,6 +188,9 @@ class HostInfoController(Controller[HostInfo]):
         vcenters.watch_namespace_labels(self)
         self.watches(vcenters.host_changes, index_by=lambda info: info.spec.hostname)
 
+    async def wait_until_ready(self) -> None:
+        await self.vcenters.wait_until_known()
+
     async def reconcile(self, info: HostInfo) -> Done:
         if not info.spec.hostname:
             raise Terminal(

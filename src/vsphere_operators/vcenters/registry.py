@@ -5,8 +5,9 @@ Failures are raised as outcomes of a reconcile: Terminal, Retry or NotSynced.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from enum import IntEnum, StrEnum
 from fnmatch import fnmatchcase
 from typing import Any
@@ -36,6 +37,8 @@ UNAVAILABLE_RETRY_SECONDS = 60.0
 # Loading 1,000 hosts takes a second or two, and its end enqueues all objects.
 NOT_LOADED_RETRY_SECONDS = 5.0
 _NO_LABELS_RETRY_SECONDS = 1.0
+# Objects of other vCenters must not wait for a large one.
+_MAX_LOAD_WAIT_SECONDS = 2.0
 
 CONFIGURATION_HINT = (
     "In a cluster, create the Secret vc-creds in the namespace of the manager (with Helm: the "
@@ -190,6 +193,18 @@ class VCenterRegistry:
         """Enqueue all objects: a vCenter was loaded, failed, or recovered."""
         for stream in (*self._streams_by_type.values(), self.disk_changes):
             stream.notify_all()
+
+    async def wait_until_known(self) -> None:
+        """Wait, for a limited time, until each vCenter was loaded or is known to be unavailable.
+        Otherwise a start would reconcile most objects twice.
+        """
+        unknown = [vc for vc in self.vcenters_by_name.values() if not vc.state_known.is_set()]
+        if not unknown:
+            return
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_MAX_LOAD_WAIT_SECONDS):
+                for vcenter in unknown:
+                    await vcenter.state_known.wait()
 
     def watch_namespace_labels(self, controller: Controller[Any]) -> None:
         """Enqueue a controller's objects when labels that select the vCenter change."""

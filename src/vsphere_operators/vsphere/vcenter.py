@@ -106,6 +106,8 @@ class VCenter:
         self._failing_since: float | None = None
         # Until when the inventory was accurate. Meaningful only together with `problem`.
         self.accurate_until = datetime.now(UTC)
+        # Set when the inventory was loaded, or is known to be unavailable, for the first time.
+        self.state_known = asyncio.Event()
         # `loaded` or `problem` changed, which affects the status of all objects.
         self.state_changed: Signal[()] = Signal(log)
         # Everything was read, for the first time or again.
@@ -244,6 +246,7 @@ class VCenter:
         if self.problem is not None:
             self.log.info("vCenter is available again", vCenter=self.name)
         self.loaded, self.problem = True, None
+        self.state_known.set()
         self.state_changed.emit()
 
     def on_failure(self, error: VCenterError) -> None:
@@ -270,6 +273,7 @@ class VCenter:
                     seconds=self.seconds_since_response
                 )
             self.problem = error
+            self.state_known.set()
             self.state_changed.emit()
 
     @property

@@ -176,6 +176,11 @@ class Controller(HasPermissions, Generic[T]):
         """
         return None
 
+    async def wait_until_ready(self) -> None:
+        """Override it to delay the first reconciles, for example until another system was read, so
+        that each object is reconciled once and not twice. Limit the time.
+        """
+
     def overrides(self, method: str) -> bool:
         return getattr(type(self), method) is not getattr(Controller, method)
 

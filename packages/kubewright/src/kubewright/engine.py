@@ -142,8 +142,16 @@ class Engine(Generic[T]):
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=_CANCEL_GRACE_SECONDS)
 
+    async def _wait_until_ready(self) -> None:
+        try:
+            await self.controller.wait_until_ready()
+        except Exception as error:
+            # It would end the workers before they have begun.
+            self._log.error("wait_until_ready failed; reconciling nevertheless", error=error)
+
     async def _run_worker(self) -> None:
         self._primary_source.become_writer()
+        await self._wait_until_ready()
         loop = asyncio.get_running_loop()
         key: Key | None = None
         # A stuck key has another worker already: this one ends once its reconcile has ended.

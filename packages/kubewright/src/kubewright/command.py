@@ -271,11 +271,11 @@ async def _serve(
 def _tune_garbage_collector() -> None:
     """Reduce the cost of Python's cycle collector."""
     # Modules, classes and schemas live as long as the process, so it need not visit them again.
-    gc.collect()
     gc.freeze()
     # A request creates thousands of short-lived objects. A collection after every 700 of them, as
     # is the default, took about 3 % of the CPU.
     gc.set_threshold(10_000, 20, 20)
+    gc.enable()
 
 
 def _add_advice(error: KubewrightError) -> str:

@@ -1,8 +1,8 @@
 """The process: connections, caches, the lease, the controllers and the endpoints; started in this
 order, stopped in reverse.
 
-    reach the API server -> endpoints, webhooks -> watches -> the lease -> each controller when
-    its caches are in sync
+    runnables -> reach the API server -> endpoints, webhooks -> watches -> the lease
+              -> each controller when its caches are in sync
 
     a signal -> no new keys, webhooks not ready -> running reconciles end -> Events are written
              -> runnables end -> the lease is released -> webhooks end -> connections are closed
@@ -105,7 +105,7 @@ class Manager:
         """Tests pass a `transport` in place of a real connection."""
         self.options = options = options or Options()
         name, identity = options.name, options.identity
-        self._server_address = connection.server
+        self._server = connection.server
         self.log, self.metrics = Log("manager"), Metrics()
         guard = LeaseGuard(expires_at=0.0 if options.leader_election else math.inf)
         self.holds_lease = guard.holds_lease
@@ -197,15 +197,16 @@ class Manager:
         self.server = server = self._build_server()
         engines: list[Engine[Any]] = []
         try:
-            version = await self.client.server_version()
-            self.log.debug("reached the API server", server=self._server_address, version=version)
             engines = [self._build_engine(controller) for controller in self.controllers]
             self.cache.seal(self._reflectors)
-            await server.start()
-            if self.webhook_runner is not None:
-                await self.webhook_runner.start()
             async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(work) for work in self._background_work(engines)]
+                tasks = [group.create_task(runnable.run()) for runnable in self._runnables]
+                version = await self.client.server_version()
+                self.log.debug("reached the API server", server=self._server, version=version)
+                await server.start()
+                if self.webhook_runner is not None:
+                    await self.webhook_runner.start()
+                tasks += [group.create_task(work) for work in self._background_work(engines)]
                 await stop.wait()
                 await self._drain(engines)
                 for task in tasks:
@@ -224,7 +225,6 @@ class Manager:
     def _background_work(self, engines: list[Engine[Any]]) -> list[Coroutine[Any, Any, None]]:
         return [
             *(reflector.run() for reflector in self._all_reflectors()),
-            *(runnable.run() for runnable in self._runnables),
             *([self.webhook_runner.run()] if self.webhook_runner is not None else []),
             self.recorder.run(),
             self._measure_loop_lag(),

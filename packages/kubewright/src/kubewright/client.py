@@ -39,8 +39,8 @@ from .responses import (
 from .transport import ApiTransport, Request
 
 T = TypeVar("T", bound=Object)
-# By default the API server looks for fields that the schema does not have, and warns about them in
-# a header that nothing reads. Such a field is dropped in either case.
+# By default the API server searches for fields that the schema does not have, and warns about them
+# in a header that nothing reads. Such a field is dropped in either case.
 _STATUS_QUERY = {"fieldValidation": "Ignore"}
 
 

@@ -102,6 +102,8 @@ async def measure_maximum(
 ) -> dict[str, object]:
     created = await prepare(options, vcenter, options.objects)
     settled, results = await write_first_statuses(options, vcenter, created)
+    if options.only == "settle":
+        return dict(results)
     async with open_environment(options, vcenter, settled, options.objects) as environment:
         # The API server fills its watch caches.
         await asyncio.sleep(_SETTLE_SECONDS)
@@ -186,7 +188,9 @@ def main() -> int:
     parser.add_argument("--rest-seconds", type=float, default=60.0)
     parser.add_argument("--warm-up-seconds", type=float, default=60.0)
     parser.add_argument("--churn-seconds", type=float, default=120.0)
-    parser.add_argument("--only", choices=("", "prepare", "start", "maximum", "edits"), default="")
+    parser.add_argument(
+        "--only", choices=("", "prepare", "settle", "start", "maximum", "edits"), default=""
+    )
     parser.add_argument("--data", type=Path, default=ROOT / "bench/results/maximum")
     parser.add_argument(
         "--json", type=Path, default=ROOT / f"bench/results/maximum-{time.strftime('%H%M%S')}.json"

@@ -37,6 +37,7 @@ from .log import Log
 from .metrics import Metrics
 from .recorder import EventRecorder
 from .reflector import Reflector
+from .source import wait_for_streams
 from .transport import ApiTransport, LeaseGuard, Transport
 from .watch_health import describe_age
 from .webhook.options import WebhookOptions
@@ -331,7 +332,7 @@ class Manager:
         # Only the kinds of this controller: a missing CRD must not keep the others from starting.
         kinds = engine.controller.cached_kinds()
         synced = (watch.synced.wait() for kind in kinds for watch in self._reflectors[kind])
-        await asyncio.gather(*synced, engine.controller.wait_for_streams())
+        await asyncio.gather(*synced, wait_for_streams(engine.controller.sources))
         self.log.info(
             "Starting workers",
             controller=engine.controller.name,

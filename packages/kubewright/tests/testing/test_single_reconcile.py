@@ -99,7 +99,7 @@ async def test_again_sees_the_state_and_the_time_of_now() -> None:
     result = await result.again()
     assert [str(write) for write in result.writes] == [
         "delete configmaps default/shown",
-        "update banners default/a/status",
+        "patch banners default/a/status",
     ]
     assert (await result.again()).writes == []
 

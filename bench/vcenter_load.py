@@ -89,6 +89,7 @@ def _retrieve_objects(content: Any) -> Iterator[Any]:
         ENTITY_MAPPINGS,
         TASK_MAPPING,
     )
+
     view = content.viewManager.CreateContainerView(
         content.rootFolder, [getattr(vim, kind) for kind in ENTITY_MAPPINGS], True
     )

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -36,7 +37,7 @@ IDLE_TIMEOUT_SECONDS = 20.0
 # A garbage collection of the API server takes more than a second, a third of a turn. It runs before
 # each turn, so that no contender pays for the garbage of another, and automatically only above this
 # limit.
-_MANUAL_GC_ENVIRONMENT = {"GOGC": "off", "GOMEMLIMIT": "3GiB"}
+MANUAL_GC: Mapping[str, str] = MappingProxyType({"GOGC": "off", "GOMEMLIMIT": "3GiB"})
 
 
 _CONTENDER_KUBECONFIG = "contender.kubeconfig"
@@ -207,18 +208,22 @@ def connect_as_admin(plane: ControlPlane) -> Transport:
     return Transport(connection, user_agent="bench")
 
 
-def create_control_plane() -> ControlPlane:
+def create_control_plane(environ: Mapping[str, str] = MANUAL_GC) -> ControlPlane:
+    """`environ` configures the garbage collector of the API server."""
     return ControlPlane(
         find_binaries(folders=[BINARIES]),
         # A thousand Services need as many addresses.
         extra_args=["--profiling", "--service-cluster-ip-range=10.0.0.0/16"],
-        environ=_MANUAL_GC_ENVIRONMENT,
+        environ=environ,
     )
 
 
 @asynccontextmanager
-async def open_cluster(workload: Workload = SAMPLES) -> AsyncIterator[BenchCluster]:
-    async with create_control_plane() as plane:
+async def open_cluster(
+    workload: Workload = SAMPLES, *, environ: Mapping[str, str] = MANUAL_GC
+) -> AsyncIterator[BenchCluster]:
+    """`environ` configures the garbage collector of the API server."""
+    async with create_control_plane(environ) as plane:
         transport = connect_as_admin(plane)
         cluster = BenchCluster(plane, transport, workload)
         try:

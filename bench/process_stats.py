@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import dataclass
 from pathlib import Path
 
 _CPUCLOCK_SCHED = 2
@@ -17,26 +16,18 @@ def cpu_seconds(pid: int) -> float:
     return time.clock_gettime(~pid << 3 | _CPUCLOCK_SCHED)
 
 
-@dataclass(frozen=True)
-class Memory:
-    resident_bytes: int
-    """Now (VmRSS)."""
-    peak_bytes: int
+def peak_rss_bytes(pid: int) -> int:
     """The highest resident memory of the process so far (VmHWM)."""
+    return memory_bytes(pid)[1]
 
 
-def read_memory(pid: int) -> Memory:
-    fields = dict(
-        line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines()
-    )
+def memory_bytes(pid: int) -> tuple[int, int]:
+    """The resident memory of the process (VmRSS), and its highest value so far (VmHWM)."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    fields = {line.partition(":")[0]: line.split()[1:] for line in lines}
     if "VmHWM" not in fields:
         raise ProcessLookupError(f"process {pid} has ended: a process without memory has no VmHWM")
-    resident, peak = (int(fields[name].split()[0]) * 1024 for name in ("VmRSS", "VmHWM"))
-    return Memory(resident, peak)
-
-
-def peak_rss_bytes(pid: int) -> int:
-    return read_memory(pid).peak_bytes
+    return int(fields["VmRSS"][0]) * 1024, int(fields["VmHWM"][0]) * 1024
 
 
 def machine_cpu_seconds() -> float:

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import msgspec
 
 from bench.cluster import BenchCluster, BenchError, SampleSet
-from bench.process_stats import cpu_seconds, machine_cpu_seconds, read_memory
+from bench.process_stats import cpu_seconds, machine_cpu_seconds, memory_bytes
 from bench.workload import WatchedObject
 from kubewright import Object
 from kubewright.testing import eventually
@@ -207,7 +207,7 @@ async def measure_process(
         first_write, first_right = observer.first_write, observer.first_status
         assert first_write, "a status was written"
         assert first_right, "a status that is right was written"
-        memory = read_memory(process.pid)
+        resident, peak = memory_bytes(process.pid)
         yield Run(
             started,
             first_write,
@@ -215,8 +215,8 @@ async def measure_process(
             done,
             observer.writes,
             observer.watch.starts,
-            memory.peak_bytes,
-            memory.resident_bytes,
+            peak,
+            resident,
         )
 
 

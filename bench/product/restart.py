@@ -11,7 +11,7 @@ import time
 from dataclasses import dataclass
 
 from bench.cluster import BenchError, count_write_requests
-from bench.process_stats import cpu_seconds, read_memory
+from bench.process_stats import cpu_seconds, memory_bytes
 from bench.product.contenders import Contender
 from bench.product.environment import Environment, new_objects
 from bench.product.equal_work import Reference
@@ -42,13 +42,13 @@ class Restart:
             process = environment.create_process(contender)
             async with run_process(process):
                 seconds, cpu = await _wait_until_idle(process)
-                memory = read_memory(process.pid)
+                resident, peak = memory_bytes(process.pid)
             after = await cluster.list_resource_versions(samples.namespace)
             return {
                 "idle_s": seconds,
                 "cpu_s": cpu,
-                "peak_mib": memory.peak_bytes / 2**20,
-                "rss_mib": memory.resident_bytes / 2**20,
+                "peak_mib": peak / 2**20,
+                "rss_mib": resident / 2**20,
                 "changed": sum(after.get(key) != version for key, version in before.items()),
                 "requests": await count_write_requests(cluster.transport, [HostInfo]) - requests,
             }

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
 from kubewright import Cache, Key, ObjectMeta
@@ -154,23 +152,3 @@ async def test_namespace_without_known_labels_is_not_served_yet() -> None:
         cache.store(Namespace)
         with pytest.raises(NotSynced, match="labels"):
             labeled.lookup_for(HostInfo(metadata=ObjectMeta(name="h", namespace="new")))
-
-
-def make_registry(environment: FakeEnvironment) -> VCenterRegistry:
-    configs = [VCenterConfig("vc-1", ADDRESS)]
-    return VCenterRegistry({"vc-1": environment.vcenter}, configs, Cache(Log("test")), 60.0, 0.05)
-
-
-async def test_objects_wait_until_the_vcenter_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    environment = FakeEnvironment()
-    registry = make_registry(environment)
-    waiting = asyncio.create_task(registry.wait_until_known())
-    await asyncio.sleep(0)
-    assert not waiting.done()
-    environment.vcenter.on_failure(Unreachable("no answer."))
-    await asyncio.wait_for(waiting, 60)
-    # A vCenter that takes long is not awaited.
-    monkeypatch.setattr("vsphere_operators.vcenters.registry._MAX_LOAD_WAIT_SECONDS", 0.01)
-    unknown = FakeEnvironment()
-    await make_registry(unknown).wait_until_known()
-    assert not unknown.vcenter.state_known.is_set()

@@ -26,7 +26,8 @@ from vsphere_operators.vsphere.disk_decoding import (
     decode_page,
 )
 from vsphere_operators.vsphere.faults import Rejected
-from vsphere_operators.vsphere.inventory import Inventory, InventoryReload
+from vsphere_operators.vsphere.inventory import Inventory
+from vsphere_operators.vsphere.inventory_reload import InventoryReload
 from vsphere_operators.vsphere.properties import TYPE_MAPPINGS
 from vsphere_operators.vsphere.rest import API, RestSession
 from vsphere_operators.vsphere.scheduled_tasks import ScheduledTasks

@@ -25,7 +25,7 @@ from kubewright.testing.fake import FakeApi
 from kubewright.workqueue import LOW_PRIORITY, Backoff, RateLimit, WorkQueue
 
 from .support.api_harness import ApiHarness, run_manager
-from .support.widget_kind import Friend, Widget, double
+from .support.widget_kind import Friend, Widget
 
 
 class CountingController(Controller[Widget]):
@@ -401,46 +401,3 @@ async def test_controller_that_deletes_its_own_object_finalizes_it(api: ApiHarne
 async def is_empty(api: ApiHarness) -> bool:
     names = [obj.metadata.name for obj in await api.client.list(ConfigMap, api.namespace)]
     return "a" not in names
-
-
-async def test_reconciles_wait_until_the_controller_is_ready(api: ApiHarness) -> None:
-    await api.create_widget(size=4)
-    asked, ready, sizes = asyncio.Event(), asyncio.Event(), list[int]()
-
-    class WaitingController(Controller[Widget]):
-        async def wait_until_ready(self) -> None:
-            asked.set()
-            await ready.wait()
-
-        async def reconcile(self, widget: Widget) -> None:
-            sizes.append(widget.spec.size)
-
-    async with run_manager(api, WaitingController()) as manager:
-        await asyncio.wait_for(asked.wait(), 60)
-        key = (await api.get_widget()).key
-        await api.client.patch(Widget, key, {"spec": {"size": 5}})
-
-        def is_change_cached() -> bool:
-            widget = manager.cache.get(Widget, key)
-            return widget is not None and widget.spec.size == 5
-
-        await eventually(is_change_cached)
-        assert sizes == []
-        ready.set()
-        # Once, although the object was listed and then changed.
-        await eventually(lambda: sizes)
-        assert sizes == [5]
-
-
-async def test_reconciles_start_if_the_check_whether_it_is_ready_fails(api: ApiHarness) -> None:
-    await api.create_widget(size=4)
-
-    class FailingController(Controller[Widget]):
-        async def wait_until_ready(self) -> None:
-            raise RuntimeError("no connection")
-
-        async def reconcile(self, widget: Widget) -> None:
-            await double(widget)
-
-    async with run_manager(api, FailingController()):
-        await api.wait_for_ready()

@@ -242,9 +242,6 @@ class ClusterInfoController(Controller[ClusterInfo]):
             vcenters.cluster_changes, index_by=lambda info: possible_names(info.spec.cluster)
         )
 
-    async def wait_until_ready(self) -> None:
-        await self.vcenters.wait_until_known()
-
     async def reconcile(self, info: ClusterInfo) -> Done:
         if not info.spec.cluster:
             raise Terminal(

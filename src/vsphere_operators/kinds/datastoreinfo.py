@@ -286,9 +286,6 @@ class DatastoreInfoController(Controller[DatastoreInfo]):
             if (disk := vcenter.disks.disks.get(handle)) is not None
         ]
 
-    async def wait_until_ready(self) -> None:
-        await self.vcenters.wait_until_known()
-
     async def reconcile(self, info: DatastoreInfo) -> Done:
         if not info.spec.datastore:
             raise Terminal(

@@ -179,9 +179,6 @@ class FCDInfoController(Controller[FCDInfo]):
             predicate=_has_new_references,
         )
 
-    async def wait_until_ready(self) -> None:
-        await self.vcenters.wait_until_known()
-
     async def reconcile(self, info: FCDInfo) -> None:
         name = info.spec.pvId
         if not name:

@@ -228,9 +228,6 @@ class VMInfoController(Controller[VMInfo]):
         vcenters.watch_namespace_labels(self)
         self.watches(vcenters.vm_changes, index_by=lambda info: info.spec.nodename)
 
-    async def wait_until_ready(self) -> None:
-        await self.vcenters.wait_until_known()
-
     async def reconcile(self, info: VMInfo) -> Done:
         if not info.spec.nodename:
             raise Terminal(

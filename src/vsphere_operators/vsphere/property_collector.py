@@ -44,6 +44,8 @@ class CollectorOptions:
     call_timeout_seconds: float = 35.0
     # Per response: a few milliseconds of work, after which the event loop serves others.
     max_object_updates: int = 100
+    # How long new quickStats are collected by vCenter before the next response.
+    stats_pause_seconds: float = 0.1
     # For reading everything, all pages together.
     load_timeout_seconds: float = 600.0
     # A load that waits longer for one response tests whether vCenter responds to other calls.

@@ -106,8 +106,6 @@ class VCenter:
         self._failing_since: float | None = None
         # Until when the inventory was accurate. Meaningful only together with `problem`.
         self.accurate_until = datetime.now(UTC)
-        # Set when the inventory was loaded, or is known to be unavailable, for the first time.
-        self.state_known = asyncio.Event()
         # `loaded` or `problem` changed, which affects the status of all objects.
         self.state_changed: Signal[()] = Signal(log)
         # Everything was read, for the first time or again.
@@ -125,6 +123,7 @@ class VCenter:
             on_loaded=self._on_inventory_loaded,
             on_response=self.on_response,
             on_slow_load=self._on_slow_load,
+            on_replacing=self._on_replacing,
             options=CollectorOptions(load_timeout_seconds=load_timeout_seconds),
         )
 
@@ -133,9 +132,13 @@ class VCenter:
         inventory.connect(self.task_limiter.on_task_change, Task)
         inventory.connect_tasks(disks.on_task_change, *RELEVANT_TASKS)
         inventory.connect(disks.on_datastore_change, Datastore, include_related=False)
-        inventory.connect(self.tags.on_host_change, Host, include_related=False)
+        inventory.connect(
+            self.tags.on_host_change, Host, include_related=False, include_stats=False
+        )
         for part in (disks, self.passthrough_devices, self.vm_configs):
-            inventory.connect(part.on_vm_change, VirtualMachine, include_related=False)
+            inventory.connect(
+                part.on_vm_change, VirtualMachine, include_related=False, include_stats=False
+            )
 
     async def run(self) -> None:
         """Run until cancelled, then log out."""
@@ -238,6 +241,10 @@ class VCenter:
         if self.loaded:
             self.on_failure(message)
 
+    def _on_replacing(self) -> None:
+        # Objects wait, as during the first load. Its end notifies all of them.
+        self.loaded = False
+
     def on_response(self) -> None:
         """The inventory is loaded and current."""
         self.failures, self._renewals, self._failing_since = 0, 0, None
@@ -246,7 +253,6 @@ class VCenter:
         if self.problem is not None:
             self.log.info("vCenter is available again", vCenter=self.name)
         self.loaded, self.problem = True, None
-        self.state_known.set()
         self.state_changed.emit()
 
     def on_failure(self, error: VCenterError) -> None:
@@ -273,7 +279,6 @@ class VCenter:
                     seconds=self.seconds_since_response
                 )
             self.problem = error
-            self.state_known.set()
             self.state_changed.emit()
 
     @property

@@ -29,18 +29,19 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
 from typing import Any, Generic, TypeVar, TypeVarTuple, cast
 
 from .definition import KindDefinition
 from .errors import ConfigError
+from .index import Index, IndexFunction
 from .kind import Key, Object, ObjectMeta
 from .log import Log
 from .responses import UndecodableObject, decode_item
+from .shared_parts import PartSharer
 
 T = TypeVar("T", bound=Object)
 Arguments = TypeVarTuple("Arguments")
-IndexFunction = Callable[[Any], "str | Iterable[str] | None"]
 
 # Bounds the memory of removals that no event of the watch ends, for example because the watch
 # delivered the deletion before its response arrived.
@@ -79,33 +80,6 @@ class Signal(Generic[*Arguments]):
                 Log("signal").error("a listener failed", error=error, signal=self._name)
 
 
-class Index:
-    """Keys by a value that a function reads from each object."""
-
-    def __init__(self, index_function: IndexFunction) -> None:
-        self._index_function = index_function
-        self.keys_by_value: dict[str, dict[Key, None]] = {}
-
-    def read_values(self, obj: Any) -> tuple[str, ...]:
-        """The index values of an object; none for one that cannot be decoded."""
-        if obj is None or isinstance(obj, UndecodableObject):
-            return ()
-        values = self._index_function(obj)
-        return () if not values else (values,) if isinstance(values, str) else tuple(values)
-
-    def update(self, key: Key, old: tuple[str, ...], new: tuple[str, ...]) -> None:
-        """Move the key from its old values to its new ones."""
-        if old == new:
-            return
-        for value in old:
-            keys = self.keys_by_value.get(value, {})
-            keys.pop(key, None)
-            if not keys:
-                self.keys_by_value.pop(value, None)
-        for value in new:
-            self.keys_by_value.setdefault(value, {})[key] = None
-
-
 class Store(Generic[T]):
     """The objects of one kind, or those that `select` selects, with indexes and a signal."""
 
@@ -124,6 +98,7 @@ class Store(Generic[T]):
         self._watched_revisions: dict[str, int] = {}
         # By uid, what our own writes removed: versions up to this revision are ignored.
         self._removed_revisions: dict[str, float] = {}
+        self._parts = PartSharer()
 
     def add_index(self, name: str, index_function: IndexFunction) -> None:
         """Index the objects by the values that the function reads from them."""
@@ -138,7 +113,7 @@ class Store(Generic[T]):
         self.indexes[name] = Index(index_function)
 
     def keys_by_index(self, index: str, value: str) -> list[Key]:
-        return list(self.indexes[index].keys_by_value.get(value, ()))
+        return self.indexes[index].keys_of(value)
 
     def put(
         self, obj: T | UndecodableObject, *, origin: Origin = Origin.WATCH, force: bool = False
@@ -154,6 +129,8 @@ class Store(Generic[T]):
             or (self._removed_revisions and self._was_removed(obj.metadata))
         ):
             return
+        if not isinstance(obj, UndecodableObject):
+            obj = self._parts.share(obj)
         self._apply_change(key, old, obj, origin)
 
     def remove(self, key: Key, revision: int, uid: str = "") -> None:
@@ -179,7 +156,7 @@ class Store(Generic[T]):
         """Store the response to one of our own writes, so that the next read sees it."""
         old = self.objects.get(obj.metadata.key)
         if self._is_newer(obj.metadata, old):
-            self._apply_change(obj.metadata.key, old, obj, origin)
+            self._apply_change(obj.metadata.key, old, self._parts.share(obj), origin)
 
     def _remove_unselected(self, metadata: ObjectMeta, origin: Origin) -> None:
         """Remove an object that our own write has moved out of the selection."""

@@ -20,17 +20,20 @@ and observedGeneration.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from contextlib import suppress
 from datetime import datetime
 from typing import Any, ClassVar, Generic, TypedDict, TypeVar, Unpack, get_args
 
-from .cache import Cache, IndexFunction
+from .cache import Cache
 from .child_applier import ApplyOptions, ChildApplier
 from .children import Children
 from .client import Client
 from .condition import READY_CONDITION, utc_now
 from .consequence import is_valid_delay
 from .errors import ConfigError
+from .index import IndexFunction
 from .kind import Key, Object
 from .log import Log
 from .outcome import Done, Waiting
@@ -58,6 +61,7 @@ ReadT = TypeVar("ReadT", bound=Object)
 R = TypeVar("R")
 Outcome = Done | Waiting | None
 
+_STREAM_SYNC_SECONDS = 60.0
 FINALIZER_PREFIX = "kubewright.dev/"
 """The finalizer of a controller that owns kinds across namespaces has its name behind this."""
 
@@ -175,11 +179,6 @@ class Controller(HasPermissions, Generic[T]):
         be missed needs a finalizer.
         """
         return None
-
-    async def wait_until_ready(self) -> None:
-        """Override it to delay the first reconciles, for example until another system was read, so
-        that each object is reconciled once and not twice. Limit the time.
-        """
 
     def overrides(self, method: str) -> bool:
         return getattr(type(self), method) is not getattr(Controller, method)
@@ -341,6 +340,14 @@ class Controller(HasPermissions, Generic[T]):
         `self.run_async(self.client.get(Pod, key))`.
         """
         return run_async(coroutine)
+
+    async def wait_for_streams(self) -> None:
+        """Wait until the systems behind the streams have been read, for a minute at most."""
+        streams = (source.stream for source in self.sources if isinstance(source, StreamSource))
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_STREAM_SYNC_SECONDS):
+                for event in filter(None, (stream.synced for stream in streams)):
+                    await event.wait()
 
     def cached_kinds(self) -> list[type[Object]]:
         """The kinds that the manager has to keep in the cache for this controller."""

@@ -22,10 +22,12 @@ from .metrics import ControllerMetrics, Metrics, QueueMetrics
 from .object_reconciler import ObjectReconciler
 from .recorder import EventRecorder
 from .responses import UndecodableObject
+from .slices import call_in_slices
 from .source import PrimaryKindSource
 from .status import StatusWriter
 from .threads import loop_caller
-from .workqueue import LOW_PRIORITY, WorkQueue
+from .workqueue import LOW_PRIORITY, NORMAL_PRIORITY, WorkQueue
+from .write_limit import has_low_priority
 
 T = TypeVar("T", bound=Object)
 
@@ -107,8 +109,10 @@ class Engine(Generic[T]):
     def start(self) -> None:
         """Start the workers, and enqueue every object. The caches are in sync by now."""
         self.queue.accepting = True
-        for key in self._primary_source.keys_without_change():
-            self.queue.add(key, LOW_PRIORITY)
+        call_in_slices(
+            lambda key: self.queue.add(key, LOW_PRIORITY),
+            self._primary_source.keys_without_change(),
+        )
         for _ in range(self.controller.max_concurrent_reconciles):
             self._start_task(self._run_worker())
         self._start_task(self._replace_stuck_workers())
@@ -119,9 +123,13 @@ class Engine(Generic[T]):
         seconds = self.controller.resync_seconds
         while True:
             await asyncio.sleep(seconds)
-            for key in self._primary_source.keys_without_change():
-                # Spread over a tenth of the period, so that there is no burst of calls.
-                self.queue.add_after(key, random.uniform(0, seconds / 10), LOW_PRIORITY)
+            # Spread over a tenth of the period, so that there is no burst of calls.
+            call_in_slices(
+                lambda key: self.queue.add_after(
+                    key, random.uniform(0, seconds / 10), LOW_PRIORITY
+                ),
+                self._primary_source.keys_without_change(),
+            )
 
     def _start_task(self, work: Coroutine[Any, Any, None]) -> None:
         # The event loop keeps only weak references to tasks.
@@ -142,21 +150,14 @@ class Engine(Generic[T]):
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=_CANCEL_GRACE_SECONDS)
 
-    async def _wait_until_ready(self) -> None:
-        try:
-            await self.controller.wait_until_ready()
-        except Exception as error:
-            # It would end the workers before they have begun.
-            self._log.error("wait_until_ready failed; reconciling nevertheless", error=error)
-
     async def _run_worker(self) -> None:
         self._primary_source.become_writer()
-        await self._wait_until_ready()
         loop = asyncio.get_running_loop()
         key: Key | None = None
         # A stuck key has another worker already: this one ends once its reconcile has ended.
         while key not in self._stuck_keys and (entry := await self._next_key()) is not None:
             key, priority = entry
+            has_low_priority.set(priority < NORMAL_PRIORITY)
             self._metrics.active_workers.inc()
             started = loop.time()
             try:

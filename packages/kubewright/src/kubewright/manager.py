@@ -329,9 +329,9 @@ class Manager:
 
     async def _start_engine(self, engine: Engine[Any]) -> None:
         # Only the kinds of this controller: a missing CRD must not keep the others from starting.
-        for kind in engine.controller.cached_kinds():
-            for reflector in self._reflectors[kind]:
-                await reflector.synced.wait()
+        kinds = engine.controller.cached_kinds()
+        synced = (watch.synced.wait() for kind in kinds for watch in self._reflectors[kind])
+        await asyncio.gather(*synced, engine.controller.wait_for_streams())
         self.log.info(
             "Starting workers",
             controller=engine.controller.name,

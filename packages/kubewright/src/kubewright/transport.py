@@ -36,6 +36,7 @@ from .errors import (
 )
 from .kubeconfig import Connection
 from .metrics import Metrics
+from .write_limit import WriteLimit
 
 # etcd limits objects to 1.5 MiB and the API server limits requests to 3 MiB, so a longer line does
 # not come from a working API server.
@@ -129,7 +130,7 @@ class Transport:
         # Without gzip: near the API server, compression costs more time than it saves.
         self._headers = {"User-Agent": user_agent, "Accept-Encoding": "identity"}
         self._read_limit = asyncio.Semaphore(MAX_CONCURRENT_REQUESTS)
-        self._write_limit = asyncio.Semaphore(MAX_CONCURRENT_REQUESTS)
+        self._write_limit = WriteLimit(MAX_CONCURRENT_REQUESTS)
 
     async def send(self, request: Request) -> bytes:
         """The body of a successful response.

@@ -29,7 +29,7 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
 from typing import Any, Generic, TypeVar, TypeVarTuple, cast
 
 from .definition import KindDefinition
@@ -37,10 +37,10 @@ from .errors import ConfigError
 from .kind import Key, Object, ObjectMeta
 from .log import Log
 from .responses import UndecodableObject, decode_item
+from .store_index import Index, IndexFunction
 
 T = TypeVar("T", bound=Object)
 Arguments = TypeVarTuple("Arguments")
-IndexFunction = Callable[[Any], "str | Iterable[str] | None"]
 
 # Bounds the memory of removals that no event of the watch ends, for example because the watch
 # delivered the deletion before its response arrived.
@@ -53,6 +53,7 @@ class Origin(enum.Enum):
     INITIAL_LIST = enum.auto()
     WATCH = enum.auto()  # also a list after the first one, and our write through another class
     OWN_WRITE = enum.auto()
+    RELEASED = enum.auto()  # nothing has changed: another replica has the object from now on
 
 
 class Signal(Generic[*Arguments]):
@@ -79,33 +80,6 @@ class Signal(Generic[*Arguments]):
                 Log("signal").error("a listener failed", error=error, signal=self._name)
 
 
-class Index:
-    """Keys by a value that a function reads from each object."""
-
-    def __init__(self, index_function: IndexFunction) -> None:
-        self._index_function = index_function
-        self.keys_by_value: dict[str, dict[Key, None]] = {}
-
-    def read_values(self, obj: Any) -> tuple[str, ...]:
-        """The index values of an object; none for one that cannot be decoded."""
-        if obj is None or isinstance(obj, UndecodableObject):
-            return ()
-        values = self._index_function(obj)
-        return () if not values else (values,) if isinstance(values, str) else tuple(values)
-
-    def update(self, key: Key, old: tuple[str, ...], new: tuple[str, ...]) -> None:
-        """Move the key from its old values to its new ones."""
-        if old == new:
-            return
-        for value in old:
-            keys = self.keys_by_value.get(value, {})
-            keys.pop(key, None)
-            if not keys:
-                self.keys_by_value.pop(value, None)
-        for value in new:
-            self.keys_by_value.setdefault(value, {})[key] = None
-
-
 class Store(Generic[T]):
     """The objects of one kind, or those that `select` selects, with indexes and a signal."""
 
@@ -124,6 +98,8 @@ class Store(Generic[T]):
         self._watched_revisions: dict[str, int] = {}
         # By uid, what our own writes removed: versions up to this revision are ignored.
         self._removed_revisions: dict[str, float] = {}
+        self.accepts: Callable[[ObjectMeta], bool] | None = None
+        """Whether the watch delivers an object; None if it delivers all objects."""
 
     def add_index(self, name: str, index_function: IndexFunction) -> None:
         """Index the objects by the values that the function reads from them."""
@@ -202,6 +178,7 @@ class Store(Generic[T]):
         # Without a watch of its namespace, the object's deletion would never be noticed.
         return (
             self._is_watched(metadata.namespace)
+            and (self.accepts is None or self.accepts(metadata))
             and metadata.revision > self.watched_revision(metadata.namespace)
             and (old is None or metadata.revision > old.metadata.revision)
             and not self._was_removed(metadata)
@@ -218,12 +195,25 @@ class Store(Generic[T]):
         if len(self._removed_revisions) > _MAX_REMEMBERED_REMOVALS:
             del self._removed_revisions[next(iter(self._removed_revisions))]
 
-    def finish_list(self, listed: set[Key], revision: int, namespace: str, *, force: bool) -> None:
-        """Remove the objects that a complete list does not contain, unless they are newer."""
+    def finish_list(
+        self,
+        listed: set[Key],
+        revision: int,
+        namespace: str,
+        *,
+        force: bool,
+        covers: Callable[[ObjectMeta], bool] | None = None,
+    ) -> None:
+        """Remove the objects that a complete list does not contain, unless they are newer.
+
+        With `covers`, the list was one of the objects for which it returns True.
+        """
         missing = [
             key
-            for key in self.objects
-            if key not in listed and (not namespace or key.namespace == namespace)
+            for key, obj in self.objects.items()
+            if key not in listed
+            and (not namespace or key.namespace == namespace)
+            and (covers is None or covers(obj.metadata))
         ]
         for key in missing:
             old = self.objects[key]
@@ -234,6 +224,12 @@ class Store(Generic[T]):
             # The backup may have the objects that we deleted.
             self._removed_revisions.clear()
         self.advance_revision(revision, namespace)
+
+    def release(self, covers: Callable[[ObjectMeta], bool]) -> None:
+        """Drop the objects that the watch does not deliver any more."""
+        for key, obj in list(self.objects.items()):
+            if covers(obj.metadata):
+                self._apply_change(key, obj, None, Origin.RELEASED)
 
     def _apply_change(
         self,

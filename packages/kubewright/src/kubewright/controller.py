@@ -25,7 +25,7 @@ from datetime import datetime
 from difflib import get_close_matches
 from typing import Any, ClassVar, Generic, TypedDict, TypeVar, Unpack, get_args
 
-from .cache import Cache, IndexFunction
+from .cache import Cache
 from .child_applier import ApplyOptions, ChildApplier
 from .children import Children
 from .client import Client
@@ -39,6 +39,7 @@ from .own_writes import OwnWrites
 from .permission import HasPermissions
 from .predicate import Predicate, any_change
 from .recorder import EventRecorder, EventType
+from .shard_ranges import ShardBy
 from .source import (
     ChildId,
     IndexedKindSource,
@@ -50,6 +51,7 @@ from .source import (
     StreamSource,
     object_name,
 )
+from .store_index import IndexFunction
 from .threads import call_directly, run_async
 from .workqueue import Backoff, RateLimit
 
@@ -101,6 +103,12 @@ class Controller(HasPermissions, Generic[T]):
     debounce_seconds: ClassVar[float] = 0.0
     """How long a change waits for more changes of the same object. Then one reconcile handles all
     of them."""
+
+    shard_by: ShardBy = "uid"
+    """With -shards: "namespace" if the objects of a namespace depend on each other, "none" if all
+    do. Then one replica reconciles them."""
+    caches_all_shards: ClassVar[bool] = False
+    """Whether each replica caches all objects of the kind, for a reconcile that reads others."""
 
     sources: list[IndexedKindSource | MappedKindSource | OwnedKindSource | StreamSource]
     read_kinds: list[type[Object]]
@@ -176,6 +184,9 @@ class Controller(HasPermissions, Generic[T]):
         be missed needs a finalizer.
         """
         return None
+
+    def forget(self, obj: T) -> None:
+        """Drop what this process remembers: with -shards, another replica has the object now."""
 
     def overrides(self, method: str) -> bool:
         return getattr(type(self), method) is not getattr(Controller, method)
@@ -363,6 +374,7 @@ class ControllerOptions(TypedDict, total=False):
     backoff: Backoff
     rate_limit: RateLimit
     debounce_seconds: float
+    shard_by: ShardBy
 
 
 def controller(

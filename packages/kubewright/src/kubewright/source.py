@@ -16,12 +16,13 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from .cache import Cache, Index, Origin, Signal, Store
+from .cache import Cache, Origin, Signal, Store
 from .kind import Key, Object
 from .own_writes import OwnWrites
 from .ownership import read_owner_key
 from .predicate import Predicate, any_change, matters
 from .responses import UndecodableObject
+from .store_index import Index
 from .workqueue import LOW_PRIORITY, NORMAL_PRIORITY
 
 Enqueue = Callable[[Key, int], None]
@@ -98,7 +99,7 @@ class _OtherKindSource(ABC):
 
         def on_change(key: Key, old: Any, new: Any, origin: Origin) -> None:
             # The engine enqueues every object of its own kind at the start anyway.
-            if origin is Origin.INITIAL_LIST or self._is_deferred(key, new):
+            if origin in (Origin.INITIAL_LIST, Origin.RELEASED) or self._is_deferred(key, new):
                 return
             # For a predicate, an object that cannot be decoded counts as one that does not exist.
             decoded = _drop_undecodable(old), _drop_undecodable(new)
@@ -248,6 +249,8 @@ class PrimaryKindSource:
         _writer.set(self)
 
     def _on_change(self, key: Key, old: Any, new: Any, origin: Origin) -> None:
+        if origin is Origin.RELEASED:
+            return
         if _has_same_desired_state(old, new):
             is_ours = origin is Origin.OWN_WRITE and _writer.get() in (None, self)
             if self._own_writes.defer(key, new.metadata.revision) or is_ours:

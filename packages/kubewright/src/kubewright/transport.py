@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from datetime import datetime
@@ -36,6 +35,7 @@ from .errors import (
     error_from_status,
 )
 from .kubeconfig import Connection
+from .lease_guard import WriteGuard
 from .metrics import Metrics
 
 # etcd limits objects to 1.5 MiB and the API server limits requests to 3 MiB, so a longer line does
@@ -85,23 +85,12 @@ class ApiTransport(Protocol):
         ...
 
 
-def _boottime_seconds() -> float:
-    """A clock that does not stop while the machine sleeps or a VM is stunned."""
-    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+class ManagerTransport(ApiTransport, Protocol):
+    def without_lease_guard(self) -> ManagerTransport:
+        """A transport to the same server that writes without a lease."""
+        ...
 
-
-class LeaseGuard:
-    """Until when this process certainly holds the lease. LeaderElector extends it by a renewal."""
-
-    def __init__(
-        self, clock: Callable[[], float] = _boottime_seconds, *, expires_at: float = 0.0
-    ) -> None:
-        self.clock = clock
-        self.expires_at = expires_at
-
-    def holds_lease(self) -> bool:
-        """Whether the lease is certainly held. Always true without leader election."""
-        return self.clock() < self.expires_at
+    async def close(self) -> None: ...
 
 
 class _GuardedRequest(aiohttp.ClientRequest):
@@ -110,13 +99,13 @@ class _GuardedRequest(aiohttp.ClientRequest):
     An earlier check may be outdated after the wait for a connection.
     """
 
-    guard: LeaseGuard
+    guard: WriteGuard
 
     async def send(self, conn: aiohttp.connector.Connection) -> aiohttp.ClientResponse:
         if self.method not in _READ_METHODS and not self.guard.holds_lease():
             raise NotLeader(
                 f"{self.method} {self.url.path} was not sent: "
-                "this process may no longer hold the leader lease"
+                "this process may no longer hold the lease"
             )
         return await super().send(conn)
 
@@ -129,7 +118,7 @@ class Transport:
         connection: Connection,
         *,
         metrics: Metrics | None = None,
-        guard: LeaseGuard | None = None,
+        guard: WriteGuard | None = None,
         user_agent: str = "kubewright",
         credentials: ApiCredentials | None = None,
     ) -> None:

@@ -6,11 +6,14 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
+from .cache import Origin
 from .errors import ConfigError
-from .kind import ObjectMeta
+from .kind import Key, ObjectMeta
 from .lease_guard import LeaseGuard, WriteGuard
 from .shard_guard import ShardGuard, in_shard
 from .shard_ranges import MAX_SHARDS, ShardBy, shard_of
+
+ChangeListener = Callable[[Key, Any, Any, Origin], None]
 
 
 class Shards:
@@ -35,6 +38,17 @@ class Shards:
         if self.count == 1:
             return nullcontext()
         return in_shard(shard_of(metadata, shard_by, self.count))
+
+    def in_shard_of(self, shard_by: ShardBy, listener: ChangeListener) -> ChangeListener:
+        """The listener of a store's `changed`, called in the context of the changed object."""
+        if self.count == 1:
+            return listener
+
+        def listen(key: Key, old: Any, new: Any, origin: Origin) -> None:
+            with self.context_of((new or old).metadata, shard_by):
+                listener(key, old, new, origin)
+
+        return listen
 
     def is_responsible_for(self, metadata: ObjectMeta, shard_by: ShardBy) -> bool:
         """Whether this replica reconciles the object now."""

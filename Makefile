@@ -127,6 +127,9 @@ test-long: testenv ## Run in full what make test samples: generated cases, 200 V
 crash-sweep: testenv ## Kill the manager at every call of a VmGroup, in three ways; most of an hour
 	cd tests && PYTHONPATH=../testenv ../$(BIN)/python -m real.crash_sweep $(ARGS)
 
+shard-soak: testenv ## Kill, stop and scale replicas that share the objects, under load; hours
+	cd tests && PYTHONPATH=../testenv ../$(BIN)/python -m real.shard_soak $(ARGS)
+
 histories: setup ## Run 10,000 generated histories of VmGroups in two vCenters; most of an hour
 	cd tests && PYTHONHASHSEED=0 ../$(BIN)/python -m kinds.vmgroup.histories $(ARGS)
 

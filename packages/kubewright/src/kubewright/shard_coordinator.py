@@ -39,7 +39,6 @@ _SUSPECT_SECONDS = 6.0
 _LEAVE_WARM_SECONDS = 1.0
 STOP_SECONDS = 1.5
 """How long running reconciles of a shard may take before they are cancelled."""
-_CLEANUP_SECONDS = 30.0
 _LIST_TIMEOUT_SECONDS = 5.0
 _LABEL = "kubewright/shards-of"
 
@@ -118,7 +117,6 @@ class ShardCoordinator:
         self._wake = asyncio.Event()
         self._leaving_since: float | None = None
         self._left = asyncio.Event()
-        self._cleaned_at = 0.0
         self._logged_problem = ""
 
     # Life cycle
@@ -219,11 +217,9 @@ class ShardCoordinator:
         for elector in self._electors:
             if (lease := by_key.get(elector.key)) is not None:
                 elector.observe(lease)
-        if self._clock() - self._cleaned_at > _CLEANUP_SECONDS:
-            self._cleaned_at = self._clock()
-            with suppress(KubewrightError):
-                # Another replica may have done it.
-                await members.remove_members_that_are_gone()
+        with suppress(KubewrightError):
+            # Another replica may have done it.
+            await members.remove_members_that_are_gone()
 
     def _build_view(self, members: MemberLease) -> _View:
         live = {member.identity: member for member in members.live_members()}

@@ -102,10 +102,13 @@ class MemberLease:
         if known is not None and lease.metadata.revision <= known.metadata.revision:
             return
         self._lease, self._changed_at = lease, now
+        counters = self._counters
+        self._counters = {}
         for member in read_members(lease):
-            counter, _ = self._counters.get(member.identity, (-1, now))
+            counter, since = counters.get(member.identity, (-1, now))
             if counter != member.counter:
-                self._counters[member.identity] = (member.counter, now)
+                since = now
+            self._counters[member.identity] = (member.counter, since)
 
     def live_members(self, within_seconds: float = LEASE_DURATION_SECONDS) -> list[Member]:
         """The members that have renewed the lease within this time, with this process."""
@@ -290,11 +293,13 @@ class MemberLease:
             await self._client.patch(Lease, self.key, {"metadata": metadata})
 
     async def remove_members_that_are_gone(self) -> None:
-        """Remove the annotations of members that have not renewed the lease for a long time."""
+        """Remove their annotations. A replica that has just joined cannot know that they are gone,
+        and would count them for the lease's duration.
+        """
         if self._lease is None:
             return
-        live = {member.identity for member in self.live_members(2 * LEASE_DURATION_SECONDS)}
-        for name, text in self._lease.metadata.annotations.items():
+        live = {member.identity for member in self.live_members()}
+        for name, text in list(self._lease.metadata.annotations.items()):
             if not name.startswith(_MEMBER_PREFIX):
                 continue
             try:
@@ -305,5 +310,5 @@ class MemberLease:
                 path = f"/metadata/annotations/{name.replace('/', '~1')}"
                 test = {"op": "test", "path": path, "value": text}
                 remove = {"op": "remove", "path": path}
-                await self._client.patch(Lease, self.key, [test, remove], patch_type="json")
-                self._counters.pop(identity, None)
+                patch = [test, remove]
+                self.observe(await self._client.patch(Lease, self.key, patch, patch_type="json"))

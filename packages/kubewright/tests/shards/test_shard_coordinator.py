@@ -301,6 +301,17 @@ async def test_leader_without_shards_and_replicas_with_shards_exclude_each_other
         assert await leader.try_acquire_or_renew()
 
 
+async def test_replica_that_joins_after_a_kill_does_not_wait_for_the_killed_one() -> None:
+    async with running_group() as group:
+        one = group.start("a")
+        group.start("b")
+        await group.wait_for(lambda: group.is_complete(3, 3), within=10)
+        await one.kill()
+        await group.wait_for(lambda: group.is_complete(6), within=18)
+        group.start("c")
+        await group.wait_for(lambda: group.is_complete(3, 3), within=3)
+
+
 async def test_write_needs_the_lease_of_its_own_shard() -> None:
     async with running_group() as group:
         one, two = group.start("a"), group.start("b")
@@ -316,11 +327,13 @@ async def test_write_needs_the_lease_of_its_own_shard() -> None:
 
 async def test_members_that_are_gone_are_removed_from_the_lease() -> None:
     async with running_group() as group:
-        one = group.start("a")
-        group.start("b")
-        await group.wait_for(lambda: group.is_complete(3, 3), within=10)
-        await one.kill()
+        gone = [group.start("a"), group.start("c")]
+        two = group.start("b")
+        await group.wait_for(lambda: group.is_complete(2, 2, 2), within=10)
+        for replica in gone:
+            await replica.kill()
         await asyncio.sleep(70)
+        assert not two.task.done()
         lease = await read_leader(group)
         assert [member.identity for member in read_members(lease)] == ["b"]
 

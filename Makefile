@@ -371,6 +371,10 @@ bench-page: setup ## Measure the page in Chromium with 500 hosts and 5,000 VMs
 	@$(BIN)/python -m hack.install_chromium
 	$(BIN)/python -m bench.page $(ARGS)
 
+bench-sharding: testenv ## Compare three replicas that share the objects with one manager
+	$(PIP_INSTALL) --require-hashes -r requirements/bench.txt
+	$(BIN)/python -m bench.sharding $(ARGS)
+
 bench-vmgroup: testenv ## Measure a VmGroup of 50 and its effect on small ones
 	$(PIP_INSTALL) --require-hashes -r requirements/bench.txt
 	$(BIN)/python -m bench.vmgroup_scale $(ARGS)

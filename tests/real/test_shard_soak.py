@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ async def test_replicas_under_load_keep_objects_apart(
 ) -> None:
     flags = write_audit_flags(tmp_path)
     async with ControlPlane(binaries, extra_args=flags) as plane:
-        install(plane)
+        await asyncio.to_thread(install, plane)
         soak = ShardSoak(plane, tmp_path, shards=SHARDS, objects=60, writes_per_second=20)
         result = await soak.run(kills=1, scales=1, stops=1)
     assert result.violations == []

@@ -32,6 +32,7 @@ from .log import Log
 from .process_presence import ProcessPresence
 
 _MEMBER_PREFIX = "kubewright/member-"
+_HOLDER_SUFFIX = "-shards"
 _POLL_SECONDS = 1.0
 # The annotation of a leader without shards. It would prove the end of a process that is gone.
 _HOLDER_PRESENCE = "kubewright/holder-presence"
@@ -64,7 +65,13 @@ def read_members(lease: Lease) -> list[Member]:
 
 
 def holder_of_all(shard_count: int) -> str:
-    return f"{shard_count}-shards"
+    return f"{shard_count}{_HOLDER_SUFFIX}"
+
+
+def parse_shard_count(holder: str) -> int | None:
+    """The number of shards of the replicas that hold the leader Lease; None for one leader."""
+    count, suffix = holder.removesuffix(_HOLDER_SUFFIX), holder.endswith(_HOLDER_SUFFIX)
+    return int(count) if suffix and count.isdecimal() else None
 
 
 class MemberLease:

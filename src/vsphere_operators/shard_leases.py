@@ -42,7 +42,7 @@ async def read_shard_owners(client: Client, leader: LeaseState, now: datetime) -
         owners.append(
             ShardOwner(
                 shard=shard,
-                replica=short_identity(state.holder) if state is not None and is_held else "",
+                replica=_short_identity(state.holder) if state is not None and is_held else "",
                 renewedAt=state.renewed_at if state is not None else None,
                 lease=str(key),
             )
@@ -50,8 +50,8 @@ async def read_shard_owners(client: Client, leader: LeaseState, now: datetime) -
     return owners
 
 
-def short_identity(identity: str) -> str:
-    """The name of the Pod; two processes of one Pod differ in the rest of the identity."""
+def _short_identity(identity: str) -> str:
+    """The name of the Pod; two processes of one Pod differ in what follows."""
     return identity.rpartition("_")[0] or identity
 
 

@@ -13,7 +13,7 @@ When is the manager killed?  `before`: the call is not forwarded. `sent`: the ca
     the response is dropped. `answered`: the response is returned, and the manager has a moment to
     handle it. From then on no other call is forwarded until the next manager starts.
 And with a hand-over?  Two managers share the shards. The one that sent the call gets SIGTERM at the
-    same three moments, hands its shards over to the other one and is started again. All other calls
+    same three moments, releases its shards for the other one and is started again. All other calls
     are forwarded.
 """
 

@@ -5,7 +5,7 @@
 
 What is the truth?  The audit log of the API server. The revisions of etcd put all writes of Leases
     and of statuses into one order. A status that was written at a revision at which another replica
-    held the Lease of its shard is a violation. So is one that nobody held the Lease for.
+    held the Lease of its shard is a violation. So is one for which no replica held it.
 What is lost?  A resource that does not show its last spec at the end.
 Why has each replica a host name of its own?  In one Pod, a replica sees that another one has ended
     and does not wait for its lease (process_presence.py). Here they are like Pods on several nodes.
@@ -324,9 +324,9 @@ class ShardSoak:
     async def wait_for_exit(self, replica: Replica, code: int) -> None:
         await eventually(lambda: not replica.is_running, within=60)
         assert replica.process.child
-        if (found := replica.process.child.returncode) != code:
+        if (returned := replica.process.child.returncode) != code:
             self.result.wrong_ends.append(
-                f"{replica.process.name} ended with {found} instead of {code}: "
+                f"{replica.process.name} ended with {returned} instead of {code}: "
                 f"{replica.log_text[-500:]}"
             )
 
@@ -400,8 +400,8 @@ class ShardSoak:
 
     def check_audit_log(self) -> None:
         lines = (self.folder / "audit.jsonl").read_text().splitlines()
-        found = check_events(map(json.loads, lines), self.shards, self.agents)
-        self.result.violations, self.result.checked_writes, self.result.lease_changes = found
+        checked = check_events(map(json.loads, lines), self.shards, self.agents)
+        self.result.violations, self.result.checked_writes, self.result.lease_changes = checked
 
 
 def check_events(

@@ -64,6 +64,6 @@ def test_writes_without_the_lease_are_found(writes: list[tuple[int, str]], viola
         make_event(20, "b", lease, holderIdentity="host-b"),
         *(make_event(revision, agent, "object", uid="uid") for revision, agent in writes),
     ]
-    found, _, changes = check_events(events, SHARDS, {"a": "a", "b": "b"})
-    assert len(found) == violations
+    messages, _, changes = check_events(events, SHARDS, {"a": "a", "b": "b"})
+    assert len(messages) == violations
     assert changes == 3

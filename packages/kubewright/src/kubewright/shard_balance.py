@@ -1,5 +1,5 @@
 """Which member should have which shard. Each member computes it from what it sees, so the result
-depends on nothing else: not on the order of events, and not on who asks.
+depends on nothing else: not on the order of events, and not on the member that computes it.
 """
 
 from __future__ import annotations

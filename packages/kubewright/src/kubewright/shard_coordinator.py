@@ -1,5 +1,5 @@
 """Takes and releases shards, so that each replica has its share. What a replica holds is decided by
-the Lease of each shard alone; the rest only decides which one it tries to hold.
+the Lease of each shard alone; the balance only decides which one it tries to hold.
 
     every 0.5 s: list the Leases -> members, holders -> balance() -> what this replica should have
 
@@ -36,8 +36,8 @@ _POLL_SECONDS = 0.5
 # A member that has missed two renewals: load its shards, which may become free soon.
 _SUSPECT_SECONDS = 6.0
 # With SIGTERM a shard is released after this time although its next owner is still loading it.
-_LEAVE_WARM_SECONDS = 1.0
-STOP_SECONDS = 1.5
+_STOP_WARM_SECONDS = 1.0
+_STOP_SECONDS = 1.5
 """How long running reconciles of a shard may take before they are cancelled."""
 _LIST_TIMEOUT_SECONDS = 5.0
 _LABEL = "kubewright/shards-of"
@@ -115,7 +115,7 @@ class ShardCoordinator:
         self._stopping: dict[int, asyncio.Task[None]] = {}
         self._failure: BaseException | None = None
         self._wake = asyncio.Event()
-        self._leaving_since: float | None = None
+        self._stopping_since: float | None = None
         self._left = asyncio.Event()
         self._logged_problem = ""
 
@@ -175,7 +175,7 @@ class ShardCoordinator:
         """Hand over all shards, for the end of the process; returns when none is held."""
         if self._members is None or not self._guard.member.holds_lease():
             return
-        self._leaving_since = self._clock()
+        self._stopping_since = self._clock()
         self._wake.set()
         await self._left.wait()
 
@@ -200,7 +200,7 @@ class ShardCoordinator:
             if problem != self._logged_problem:
                 self._log.error(problem)
             self._logged_problem = problem
-        if self._leaving_since is not None and not self.owned:
+        if self._stopping_since is not None and not self.owned:
             self._left.set()
             return
         with suppress(TimeoutError):
@@ -228,8 +228,8 @@ class ShardCoordinator:
             for shard, elector in enumerate(self._electors)
             if elector.holder in live
         }
-        staying = [identity for identity, member in live.items() if not member.leaving]
-        if self._leaving_since is not None:
+        staying = [identity for identity, member in live.items() if not member.is_stopping]
+        if self._stopping_since is not None:
             staying = [identity for identity in staying if identity != self._identity]
         target = balance(staying, holders, self._count)
         recent = {member.identity for member in members.live_members(_SUSPECT_SECONDS)}
@@ -244,13 +244,13 @@ class ShardCoordinator:
         wanted = view.target.get(self._identity, frozenset())
         self._work.cover(wanted | view.expected | self.owned)
         members.announce(
-            warm=self._work.warm_shards() - self.owned, leaving=self._leaving_since is not None
+            warm=self._work.warm_shards() - self.owned, is_stopping=self._stopping_since is not None
         )
         for shard in sorted(self.owned - wanted - self._stopping.keys()):
             if self._may_let_go(shard, view):
                 alone = len(view.members) < 2
-                self._start_release(shard, self._stop_seconds if alone else STOP_SECONDS)
-        if self._leaving_since is None:
+                self._start_release(shard, self._stop_seconds if alone else _STOP_SECONDS)
+        if self._stopping_since is None:
             missing = sorted(wanted - self.owned)
             await asyncio.gather(*(self._try_take(shard) for shard in missing))
 
@@ -258,9 +258,9 @@ class ShardCoordinator:
         owner = view.owner_of(shard)
         if owner is not None and shard in owner.warm:
             return True
-        if self._leaving_since is None:
+        if self._stopping_since is None:
             return False
-        return owner is None or self._clock() - self._leaving_since >= _LEAVE_WARM_SECONDS
+        return owner is None or self._clock() - self._stopping_since >= _STOP_WARM_SECONDS
 
     async def _try_take(self, shard: int) -> None:
         elector = self._electors[shard]

@@ -1,6 +1,6 @@
 """The replicas that share the shards: annotations of the leader Lease, which all of them renew.
 
-Why one Lease of all, beside that of each shard?  Its holder is the number of shards. A manager with
+Why one Lease of all, in addition to that of each shard?  Its holder is the number of shards. A manager with
     another number, or an older one without shards, sees a lease that is held and waits until all
     replicas with this number have ended.
 How do two replicas renew it without conflicts?  By a JSON patch that tests the holder and replaces
@@ -44,7 +44,7 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
     identity: str
     counter: int = 0
     warm: tuple[int, ...] = ()
-    leaving: bool = False
+    is_stopping: bool = False
     presence: str = ""
 
 
@@ -105,8 +105,8 @@ class MemberLease:
 
     def observe(self, lease: Lease) -> None:
         """Remember the lease and when its members last renewed it, unless it is an older one."""
-        now, known = self._clock(), self._lease
-        if known is not None and lease.metadata.revision <= known.metadata.revision:
+        now, previous = self._clock(), self._lease
+        if previous is not None and lease.metadata.revision <= previous.metadata.revision:
             return
         self._lease, self._changed_at = lease, now
         counters = self._counters
@@ -160,11 +160,11 @@ class MemberLease:
                     )
                 await asyncio.sleep(RETRY_PERIOD_SECONDS / 4)
 
-    def announce(self, *, warm: frozenset[int], leaving: bool) -> None:
-        """Tell the other members soon, if it is new."""
+    def announce(self, *, warm: frozenset[int], is_stopping: bool) -> None:
+        """Publish it soon, if it is new."""
         shards = tuple(sorted(warm))
-        if (shards, leaving) != (self._own.warm, self._own.leaving):
-            self._own = msgspec.structs.replace(self._own, warm=shards, leaving=leaving)
+        if (shards, is_stopping) != (self._own.warm, self._own.is_stopping):
+            self._own = msgspec.structs.replace(self._own, warm=shards, is_stopping=is_stopping)
             self._announced.set()
 
     async def _try_renew(self, *, joining: bool) -> bool:

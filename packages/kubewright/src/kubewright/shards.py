@@ -1,4 +1,4 @@
-"""Which objects this replica is responsible for, for code beside the controllers."""
+"""Which objects this replica is responsible for, for code next to the controllers."""
 
 from __future__ import annotations
 

@@ -101,15 +101,17 @@ async def test_server_selects_the_objects_that_we_expect(
             for name in names
         )
     )
-    found = []
+    names_in_shards = []
     for shard in range(5):
         scope = ShardScope(shard_by, 5, frozenset({shard}))
         pages = api.client.list_pages(ConfigMap, api.namespace, shard_selector=scope.selector)
         async for page in pages:
             assert page.is_sharded
             assert all(scope.covers(item.metadata) for item in page.items)
-            found += [item.metadata.name for item in page.items if item.metadata.name in names]
-    assert sorted(found) == sorted(names)
+            names_in_shards += [
+                item.metadata.name for item in page.items if item.metadata.name in names
+            ]
+    assert sorted(names_in_shards) == sorted(names)
 
 
 async def test_server_sends_only_the_events_of_the_shards(api: ApiHarness) -> None:

@@ -2,8 +2,8 @@
 
 How does the transport know the shard of a write?  From a context variable: a worker sets it before
     it handles a key, and tasks and threads that a reconcile starts inherit it.
-And a write outside of a reconcile?  It belongs to shard 0, and the holder of that is the leader. A write that
-    any replica may send, such as an Event about an object of its own, sets ANY_SHARD.
+And a write outside of a reconcile?  It belongs to shard 0, and the holder of that is the leader. A
+    write that any replica may send, such as an Event about an object of its own, sets ANY_SHARD.
 Why is the lease of the members checked, too?  It is what keeps out a manager with another number
     of shards, or without shards.
 """

@@ -1,8 +1,8 @@
 """The replicas that share the shards: annotations of the leader Lease, which all of them renew.
 
-Why one Lease of all, in addition to that of each shard?  Its holder is the number of shards. A manager with
-    another number, or an older one without shards, sees a lease that is held and waits until all
-    replicas with this number have ended.
+Why one Lease of all, in addition to that of each shard?  Its holder is the number of shards. A
+    manager with another number, or an older one without shards, sees a lease that is held and waits
+    until all replicas with this number have ended.
 How do two replicas renew it without conflicts?  By a JSON patch that tests the holder and replaces
     what this replica has written. The API server repeats such a patch if another write comes first.
 When is a member gone?  When its counter has not changed for the lease's duration, by the clock of

@@ -132,11 +132,14 @@ class CrashInjector:
         self.crashed_call, self.is_crashing = call, not point.hands_over
         return point.mode
 
-    async def crash_manager(self, manager: int) -> None:
+    def start_crash(self, manager: int) -> asyncio.Task[None]:
         """Replace the manager in a task: the connection of the caller breaks meanwhile."""
         if self.restart_task is None:
             self.restart_task = asyncio.create_task(self.replace_manager(manager))
-        await asyncio.shield(self.restart_task)
+        return self.restart_task
+
+    async def crash_manager(self, manager: int) -> None:
+        await asyncio.shield(self.start_crash(manager))
 
     async def replace_manager(self, manager: int) -> None:
         """Kill, wait until all connections of the dead manager are closed, then start another."""
@@ -188,6 +191,11 @@ class CrashInjectingProxy(HttpProxy):
                 raise DropConnection
             yield response
         if mode == "answered":
+            point = self.injector.crash_point
+            if point is not None and point.hands_over:
+                # The response ends when this returns, and a hand-over waits for it.
+                self.injector.start_crash(self.manager)
+                return
             await asyncio.sleep(ANSWER_HANDLING_SECONDS)
             await self.injector.crash_manager(self.manager)
 

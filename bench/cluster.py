@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 from bench.process_stats import cpu_seconds
 from bench.workload import SAMPLES, Workload
@@ -32,7 +33,7 @@ IDLE_TIMEOUT_SECONDS = 20.0
 # A garbage collection of the API server takes more than a second, a third of a turn. It runs before
 # each turn, so that no contender pays for the garbage of another, and automatically only above this
 # limit.
-_MANUAL_GC_ENVIRONMENT = {"GOGC": "off", "GOMEMLIMIT": "3GiB"}
+MANUAL_GC: Mapping[str, str] = MappingProxyType({"GOGC": "off", "GOMEMLIMIT": "3GiB"})
 
 
 _CONTENDER_KUBECONFIG = "contender.kubeconfig"
@@ -173,12 +174,15 @@ def connect_as_admin(plane: ControlPlane) -> Transport:
 
 
 @asynccontextmanager
-async def open_cluster(workload: Workload = SAMPLES) -> AsyncIterator[BenchCluster]:
+async def open_cluster(
+    workload: Workload = SAMPLES, *, environ: Mapping[str, str] = MANUAL_GC
+) -> AsyncIterator[BenchCluster]:
+    """`environ` configures the garbage collector of the API server."""
     async with ControlPlane(
         find_binaries(folders=[BINARIES]),
         # A thousand Services need as many addresses.
         extra_args=["--profiling", "--service-cluster-ip-range=10.0.0.0/16"],
-        environ=_MANUAL_GC_ENVIRONMENT,
+        environ=environ,
     ) as plane:
         transport = connect_as_admin(plane)
         cluster = BenchCluster(plane, transport, workload)

@@ -19,10 +19,16 @@ def cpu_seconds(pid: int) -> float:
 
 def peak_rss_bytes(pid: int) -> int:
     """The highest resident memory of the process so far (VmHWM)."""
-    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith("VmHWM:"):
-            return int(line.split()[1]) * 1024
-    raise ProcessLookupError(f"process {pid} has ended: a process without memory has no VmHWM")
+    return memory_bytes(pid)[1]
+
+
+def memory_bytes(pid: int) -> tuple[int, int]:
+    """The resident memory of the process (VmRSS), and its highest value so far (VmHWM)."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    fields = {line.partition(":")[0]: line.split()[1:] for line in lines}
+    if "VmHWM" not in fields:
+        raise ProcessLookupError(f"process {pid} has ended: a process without memory has no VmHWM")
+    return int(fields["VmRSS"][0]) * 1024, int(fields["VmHWM"][0]) * 1024
 
 
 def machine_cpu_seconds() -> float:

@@ -64,7 +64,6 @@ from .vsphere.model import (
 )
 from .vsphere.pressure import ENTER_MAINTENANCE_DESCRIPTION_ID
 from .vsphere.vcenter import VCenter
-from .webhooks import build_webhooks
 
 _LOOPBACK_HOSTS = ("127.0.0.1", "::1", "localhost")
 
@@ -97,6 +96,8 @@ def build(manager: Manager, settings: Settings) -> None:
             certificate_dir=settings.ui_certificate_dir,
         )
     if settings.webhooks:
+        from .webhooks import build_webhooks
+
         for webhook in build_webhooks(
             vcenters, manager.cache, vmgroups.limits_for, manager.options.watch_namespaces
         ):
@@ -166,14 +167,18 @@ def connect_registry(vcenters: VCenterRegistry) -> None:
     """A change in a vCenter enqueues the objects that show what changed."""
     for name, vcenter in vcenters.vcenters_by_name.items():
         throttle = vcenters.throttles[name]
-        vcenter.inventory.connect(partial(vcenters.on_vm_change, vcenter), VirtualMachine)
+        # No status that the streams of the registry enqueue shows quickStats of VMs.
+        vcenter.inventory.connect(
+            partial(vcenters.on_vm_change, vcenter), VirtualMachine, include_stats=False
+        )
         vcenter.inventory.connect(throttle.on_inventory_change, Host)
-        vcenter.inventory.connect(throttle.on_inventory_change, VirtualMachine)
         vcenter.inventory.connect(throttle.on_inventory_change, Datastore)
         vcenter.inventory.connect(throttle.clusters.on_host_change, Host, include_related=False)
         vcenter.inventory.connect(throttle.clusters.on_cluster_change, ComputeResource)
         triggers = RelatedObjectTriggers(vcenters, vcenter)
-        vcenter.inventory.connect(triggers.on_host_change, Host, include_related=False)
+        vcenter.inventory.connect(
+            triggers.on_host_change, Host, include_related=False, include_stats=False
+        )
         vcenter.disks.changed.connect(triggers.on_disk_change)
         vcenter.disks.readability_changed.connect(triggers.on_readability_change)
         vcenter.tags.changed.connect(throttle.release_ref)
@@ -261,9 +266,13 @@ def _build_group_reconciler(
     )
     triggers = VmGroupTriggers(changes, vcenter, ownership_index, clone_tracker, executor)
     # The triggers read the index and the clones, so they are connected after these.
-    vcenter.inventory.connect(absences.on_vm_change, VirtualMachine, include_related=False)
-    vcenter.inventory.connect(absences.on_host_change, Host, include_related=False)
-    vcenter.inventory.connect(ownership_index.on_vm_change, VirtualMachine)
+    vcenter.inventory.connect(
+        absences.on_vm_change, VirtualMachine, include_related=False, include_stats=False
+    )
+    vcenter.inventory.connect(
+        absences.on_host_change, Host, include_related=False, include_stats=False
+    )
+    vcenter.inventory.connect(ownership_index.on_vm_change, VirtualMachine, include_stats=False)
     vcenter.vm_configs.changed.connect(ownership_index.on_vm_config_change)
     vcenter.inventory.connect_tasks(clone_tracker.on_task_change, CLONE_DESCRIPTION_ID)
     triggers.connect(vcenter.inventory)

@@ -14,7 +14,7 @@ from kubewright.errors import ConfigError
 from kubewright.flags import FlagError, HelpRequested, parse_command_line
 from vsphere_operators.settings.flags import Settings
 from vsphere_operators.vcenters.config import NamespaceSelector, PlacementDefaults, VCenterConfig
-from vsphere_operators.vcenters.registry import _match_namespace, choose_vcenter
+from vsphere_operators.vcenters.namespace_rules import _match_namespace, choose_vcenter
 from vsphere_operators.vsphere.address import Address
 from vsphere_operators.vsphere.credentials import Credentials, DirectoryCredentials
 from vsphere_operators.vsphere.faults import Denied

@@ -14,7 +14,7 @@ from vsphere_operators.kinds.gpuinfo import GPUInfo
 from vsphere_operators.kinds.gpuinfo.types import NONE_AVAILABLE, GPUInfoSpec, GPUInfoStatus
 from vsphere_operators.kinds.vmgroup.types import ReplicaStatus, VmGroup, VmGroupSpec, VmGroupStatus
 from vsphere_operators.topology.changes import ChangeLog
-from vsphere_operators.vsphere.inventory import InventoryReload
+from vsphere_operators.vsphere.inventory_reload import InventoryReload
 from vsphere_operators.vsphere.updates import ObjectUpdate, Ref
 
 NOW = datetime(2026, 11, 18, tzinfo=UTC)

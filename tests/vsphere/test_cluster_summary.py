@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from vsphere_operators.vsphere.cluster_summary import ClusterSummaries, ClusterSummary
 from vsphere_operators.vsphere.inventory import Change, Inventory
 from vsphere_operators.vsphere.model import ComputeResource, Host
@@ -56,6 +58,7 @@ def set_usage(number: int, usage: int) -> ObjectUpdate:
     )
 
 
+@pytest.mark.looptime
 async def test_batch_of_updates_is_one_change_per_cluster() -> None:
     recorder = Recorder()
     changes = await recorder.apply(
@@ -69,12 +72,24 @@ async def test_batch_of_updates_is_one_change_per_cluster() -> None:
         "domain-c2": 1,
     }
     assert len(changes) == 2
-    changes = await recorder.apply(*(set_usage(number, 200) for number in range(50)))
-    assert len(changes) == 1
-    assert changes[0].new is not None
-    assert changes[0].new.stats.cpu_usage_mhz == 50 * 200
+    # A large vCenter reports new stats all the time, so they are collected.
+    assert await recorder.apply(*(set_usage(number, 200) for number in range(25))) == []
+    await asyncio.sleep(1)
+    assert await recorder.apply(*(set_usage(number, 200) for number in range(25, 50))) == []
+    await asyncio.sleep(1.1)
+    (change,) = recorder.changes
+    assert change.new is not None
+    assert change.new.stats.cpu_usage_mhz == 50 * 200
+    # Anything else does not wait.
+    assert await recorder.apply(set_usage(1, 300)) == []
+    (change,) = await recorder.apply(enter_host(50, "domain-c1"))
+    assert change.new is not None
+    assert change.new.stats.cpu_usage_mhz == 49 * 200 + 300 + 100
+    await asyncio.sleep(3)
+    assert recorder.changes == [change]
 
 
+@pytest.mark.looptime
 async def test_host_before_its_cluster_and_unchanged_sums() -> None:
     recorder = Recorder()
     assert await recorder.apply(enter_host(1, "domain-c1")) == []
@@ -84,6 +99,8 @@ async def test_host_before_its_cluster_and_unchanged_sums() -> None:
     await recorder.apply(enter_host(2, "domain-c1", usage=100))
     # One host has as much more as the other has less.
     assert await recorder.apply(set_usage(1, 150), set_usage(2, 50)) == []
+    await asyncio.sleep(3)
+    assert recorder.changes == []
 
 
 async def test_standalone_host_has_no_summary() -> None:

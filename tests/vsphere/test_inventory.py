@@ -9,7 +9,8 @@ from unittest.mock import Mock
 import pytest
 
 from vsphere_operators.vsphere.faults import Ambiguous, NotFound
-from vsphere_operators.vsphere.inventory import Change, Inventory, InventoryReload
+from vsphere_operators.vsphere.inventory import Change, Inventory
+from vsphere_operators.vsphere.inventory_reload import InventoryReload
 from vsphere_operators.vsphere.model import (
     ComputeResource,
     Datacenter,

@@ -7,7 +7,8 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vsphere_operators.vsphere.inventory import Inventory, InventoryReload
+from vsphere_operators.vsphere.inventory import Inventory
+from vsphere_operators.vsphere.inventory_reload import InventoryReload
 from vsphere_operators.vsphere.model import Host, Location, VirtualMachine
 from vsphere_operators.vsphere.updates import ObjectUpdate, Ref
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from unittest.mock import Mock
+from unittest.mock import Mock, call
 
 import pytest
 from hypothesis import given
@@ -18,8 +18,6 @@ from vsphere_operators.vsphere.model import (
     Datastore,
     Host,
     HostStats,
-    VirtualMachine,
-    VirtualMachineStats,
 )
 from vsphere_operators.vsphere.stats_throttle import (
     BUCKET_COUNT,
@@ -39,13 +37,6 @@ HOST = Host(
     memory_bytes=100_000 * 2**20,
     stats=HostStats(cpu_usage_mhz=5000, memory_usage_mb=40_000),
 )
-VM = VirtualMachine(
-    ref="vm-7",
-    name="node-1",
-    cpus=4,
-    memory_mb=8192,
-    stats=VirtualMachineStats(cpu_usage_mhz=100, cpu_demand_mhz=100, guest_memory_mb=1000),
-)
 
 
 class FakeClock:
@@ -63,7 +54,7 @@ def new_throttle(clock: FakeClock, change_fraction: float = CHANGE_FRACTION) -> 
 
 
 def make_throttle(
-    host: Host | VirtualMachine, clock: FakeClock, change_fraction: float = CHANGE_FRACTION
+    host: Host, clock: FakeClock, change_fraction: float = CHANGE_FRACTION
 ) -> StatsThrottle:
     throttle = new_throttle(clock, change_fraction)
     assert throttle._record_change(None, host)
@@ -155,31 +146,18 @@ def test_host_that_left_is_forgotten() -> None:
     assert not any(throttle.pending_by_bucket)
 
 
-def test_stats_of_vms_are_throttled_too() -> None:
-    clock = FakeClock()
-    throttle = make_throttle(VM, clock)
-    assert not throttle._record_change(
-        VM,
-        replace(
-            VM,
-            stats=VirtualMachineStats(cpu_usage_mhz=400, cpu_demand_mhz=500, guest_memory_mb=1400),
-        ),
-    )
-    assert throttle._record_change(
-        VM,
-        replace(
-            VM,
-            stats=VirtualMachineStats(cpu_usage_mhz=100, cpu_demand_mhz=501, guest_memory_mb=1000),
-        ),
-    )
-    assert throttle._record_change(
-        VM,
-        replace(
-            VM,
-            stats=VirtualMachineStats(cpu_usage_mhz=100, cpu_demand_mhz=501, guest_memory_mb=1410),
-        ),
-    )
-    assert not any(throttle.pending_by_bucket)
+def test_change_that_is_due_has_a_listener_of_its_own() -> None:
+    clock, on_release, on_due = FakeClock(), Mock(), Mock()
+    inventory = Inventory("lab")
+    inventory.hosts[HOST.ref] = HOST
+    throttle = StatsThrottle(inventory, on_release, 60, CHANGE_FRACTION, clock, on_due=on_due)
+    throttle._record_change(None, HOST)
+    throttle._record_change(HOST, with_load(HOST, 5500))
+    clock.seconds += 61
+    throttle._release_due()
+    assert on_due.call_args_list == [call(HOST)]
+    throttle.release_ref(HOST.ref)
+    assert on_release.call_args_list == [call(HOST)]
 
 
 def test_without_a_total_changes_wait_for_the_bucket() -> None:

@@ -138,7 +138,7 @@ def test_index_follows_changes_and_a_failing_index_function_affects_only_its_obj
     assert store.keys_by_index("friend", "bob") == [Key("n", "a")]
     assert store.keys_by_index("failing", "bob") == []
     store.remove(Key("n", "b"), 9)
-    assert store.indexes["friend"].keys_by_value.keys() == {"bob"}
+    assert len(store.indexes["friend"]) == 1
 
 
 def test_index_added_too_late_is_rejected() -> None:

@@ -27,7 +27,8 @@ from ..leader_lease import MANAGER_NAME
 from ..settings.environment import Environment
 from ..settings.flags import Settings
 from ..vcenters.config import VCenterConfig
-from ..vcenters.registry import CONFIGURATION_HINT, choose_vcenter
+from ..vcenters.namespace_rules import choose_vcenter
+from ..vcenters.registry import CONFIGURATION_HINT
 from . import cluster, metrics_endpoint, vcenter, vmgroups
 from .cluster import Cluster
 from .finding import Finding, SectionFinding, ok, problem, run_check, warning

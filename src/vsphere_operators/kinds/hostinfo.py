@@ -195,12 +195,15 @@ class HostInfoController(Controller[HostInfo]):
                 "spec.hostname is empty. Set it to the name of an ESXi host, as shown in vCenter.",
             )
         lookup = self.vcenters.lookup_for(info)
-        host = lookup.find_host(info.spec.hostname)
+        host, tags = lookup.find_host(info.spec.hostname), lookup.vcenter.tags
+        is_of_spec = info.status.observedGeneration == info.metadata.generation
         info.status = host_status_of(
             host,
             lookup.inventory.location(host.ref),
             count_vms(lookup.inventory.vms_on(host.ref)),
-            lookup.vcenter.tags.get(host.ref),
+            # They are read some seconds after the hosts. Without those of before a restart, each
+            # host would lose its tags for these seconds, in a write of its own.
+            (info.status.tags or ()) if is_of_spec and not tags.loaded else tags.get(host.ref),
             lookup.vcenter_name,
         )
         return ready_outcome(host, lookup.vcenter_name)

@@ -112,10 +112,10 @@ class InfoLinks:
         kind = self._kinds.get(type(entity))
         index = self._cache.store(kind).indexes[_INDEX] if kind is not None else None
         # Without any such resource, the path of each object would be built for nothing.
-        if kind is None or index is None or not index.keys_by_value:
+        if kind is None or index is None or not len(index):
             return item
         value = str(_Location(inventory.name, inventory.path(entity.ref)))
-        keys = sorted(index.keys_by_value.get(value, ()))
+        keys = sorted(index.keys_of(value))
         if not keys:
             return item
         return replace(

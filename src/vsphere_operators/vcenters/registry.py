@@ -5,10 +5,11 @@ Failures are raised as outcomes of a reconcile: Terminal, Retry or NotSynced.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from enum import IntEnum, StrEnum
-from fnmatch import fnmatchcase
+from enum import StrEnum
+from functools import partial
 from typing import Any
 
 from kubewright import Cache, Controller, Key, NotSynced, Object, Retry, Stream, Terminal
@@ -30,11 +31,13 @@ from ..vsphere.path_lookup import find_cluster, find_datastore
 from ..vsphere.stats_throttle import StatsThrottle, ThrottledEntity
 from ..vsphere.vcenter import VCenter
 from .config import VCenterConfig
+from .namespace_rules import choose_vcenter
 
 # A change of the vCenter's state enqueues all objects; this covers the case that one was missed.
 UNAVAILABLE_RETRY_SECONDS = 60.0
-# Loading 1,000 hosts takes a second or two, and its end enqueues all objects.
 NOT_LOADED_RETRY_SECONDS = 5.0
+# The end of a load enqueues all objects; this covers the case that it was missed.
+_INVENTORY_RETRY_SECONDS = 60.0
 _NO_LABELS_RETRY_SECONDS = 1.0
 
 CONFIGURATION_HINT = (
@@ -92,58 +95,6 @@ _UNAVAILABLE_REASONS = {
 }
 
 
-class _NamespaceMatch(IntEnum):
-    """How closely the rule of a vCenter matches a namespace; the lowest wins."""
-
-    NAME = 0
-    GLOB = 1
-    LABELS = 2
-    DEFAULT = 3
-
-
-_MATCH_DESCRIPTIONS = {
-    _NamespaceMatch.NAME: "by its exact name",
-    _NamespaceMatch.GLOB: "by a glob in `names`",
-    _NamespaceMatch.LABELS: "by `labels`",
-    _NamespaceMatch.DEFAULT: "because they have no `namespaces`",
-}
-
-
-def choose_vcenter(
-    configs: Sequence[VCenterConfig], namespace: str, labels: Mapping[str, str]
-) -> VCenterConfig | None:
-    """The vCenter of a namespace: by exact name, then glob, then labels, then the default one."""
-    matches = [
-        (match, config)
-        for config in configs
-        if (match := _match_namespace(config, namespace, labels)) is not None
-    ]
-    best = min((match for match, _ in matches), default=_NamespaceMatch.DEFAULT)
-    winners = [config for match, config in matches if match is best]
-    if len(winners) > 1:
-        names = " and ".join(f'"{config.name}"' for config in winners)
-        raise ConfigError(
-            f'Namespace "{namespace}" belongs to more than one vCenter: {names} claim it '
-            f"{_MATCH_DESCRIPTIONS[best]}. Change `namespaces` in the -vcenters file so that only "
-            "one matches. Exact names take precedence over globs, and globs over labels."
-        )
-    return winners[0] if winners else None
-
-
-def _match_namespace(
-    config: VCenterConfig, namespace: str, labels: Mapping[str, str]
-) -> _NamespaceMatch | None:
-    """How closely the rule of one vCenter matches; another's may match more closely."""
-    rule = config.namespaces
-    if rule is None:
-        return _NamespaceMatch.DEFAULT
-    if namespace in rule.names:
-        return _NamespaceMatch.NAME
-    if any(fnmatchcase(namespace, glob) for glob in rule.names):
-        return _NamespaceMatch.GLOB
-    return _NamespaceMatch.LABELS if rule.labels and rule.labels.items() <= labels.items() else None
-
-
 class VCenterRegistry:
     """All vCenters of this manager. build.py connects them to its streams."""
 
@@ -156,8 +107,10 @@ class VCenterRegistry:
         stats_change_fraction: float,
     ) -> None:
         self.vcenters_by_name, self.configs, self.cache = vcenters_by_name, configs, cache
-        self.host_changes, self.vm_changes, self.disk_changes = Stream(), Stream(), Stream()
-        self.datastore_changes, self.cluster_changes = Stream(), Stream()
+        # Set when each vCenter has been read, or has failed.
+        self._synced = asyncio.Event()
+        self.host_changes, self.vm_changes, self.disk_changes = self._new_streams(3)
+        self.datastore_changes, self.cluster_changes = self._new_streams(2)
         self._streams_by_type: Mapping[type[object], Stream] = {
             Host: self.host_changes,
             VirtualMachine: self.vm_changes,
@@ -166,13 +119,28 @@ class VCenterRegistry:
         }
         self.throttles = {
             name: StatsThrottle(
-                vcenter.inventory, self._wake, stats_interval_seconds, stats_change_fraction
+                vcenter.inventory,
+                self._wake,
+                stats_interval_seconds,
+                stats_change_fraction,
+                on_due=partial(self._wake, low_priority=True),
             )
             for name, vcenter in vcenters_by_name.items()
         }
+        self._check_synced()
 
-    def _wake(self, entity: ThrottledEntity) -> None:
-        self._streams_by_type[type(entity)].notify(entity.name)
+    def _new_streams(self, count: int) -> Iterator[Stream]:
+        return (Stream(self._synced) for _ in range(count))
+
+    def _check_synced(self) -> None:
+        vcenters = self.vcenters_by_name.values()
+        if all(vcenter.loaded or vcenter.problem is not None for vcenter in vcenters):
+            self._synced.set()
+
+    def _wake(
+        self, entity: ThrottledEntity | VirtualMachine, *, low_priority: bool = False
+    ) -> None:
+        self._streams_by_type[type(entity)].notify(entity.name, low_priority=low_priority)
 
     def on_disk_change(self, old: Disk | None, new: Disk | None) -> None:
         disks = [disk for disk in (old, new) if disk is not None]
@@ -181,13 +149,19 @@ class VCenterRegistry:
             self.disk_changes.notify(key)
 
     def on_vm_change(self, vcenter: VCenter, change: Change[VirtualMachine]) -> None:
-        """Enqueue the objects of all disks of a VM that was added, removed, or has another uuid."""
+        """Enqueue the objects of a VM, under both names, and those of its disks if the VM was
+        added, removed, or has another uuid.
+        """
+        vms = {vm.name: vm for vm in (change.old, change.new) if vm is not None}
+        for vm in vms.values():
+            self._wake(vm)
         for uuid in _read_uuids(change.old) ^ _read_uuids(change.new):
             for disk in vcenter.disks.disks_by_vm_uuid.get(uuid, ()):
                 self.on_disk_change(None, disk)
 
     def notify_all(self) -> None:
         """Enqueue all objects: a vCenter was loaded, failed, or recovered."""
+        self._check_synced()
         for stream in (*self._streams_by_type.values(), self.disk_changes):
             stream.notify_all()
 
@@ -228,7 +202,7 @@ class VCenterRegistry:
         if not vcenter.loaded:
             raise NotSynced(
                 f'the inventory of vCenter "{vcenter.name}" is being loaded',
-                requeue_after_seconds=NOT_LOADED_RETRY_SECONDS,
+                requeue_after_seconds=_INVENTORY_RETRY_SECONDS,
             )
         return VCenterLookup(vcenter, self.throttles[vcenter.name])
 
@@ -284,7 +258,7 @@ class VCenterLookup:
 
     def find_vm(self, name: str) -> VirtualMachine:
         with _lookup_errors_as_terminal(Reason.VM_NOT_FOUND, Reason.VM_AMBIGUOUS):
-            return self._throttle.with_released_stats(self.inventory.find_vm(name))
+            return self.inventory.find_vm(name)
 
     def find_datastore(self, name_or_path: str) -> Datastore:
         with _lookup_errors_as_terminal(Reason.DATASTORE_NOT_FOUND, Reason.DATASTORE_AMBIGUOUS):

@@ -1,7 +1,7 @@
 """The capacity and usage of clusters: sums over their hosts, kept current in memory.
 
-When is a sum computed again?  Once per cluster after a batch of updates, not once per host: vCenter
-    sends the stats of all hosts at the same moment.
+When is a sum computed again?  Once per cluster after a batch of updates, not once per host. If only
+    quickStats changed, up to 2 s later: in a large vCenter, hosts report them all the time.
 Which hosts count?  The available ones: connected, powered on, and not in maintenance mode. No other
     host can run VMs of the cluster.
 What if one of them has no stats yet?  Then the sum is unknown, because it would be too small.
@@ -14,6 +14,9 @@ from collections.abc import Callable, Sequence
 
 from .inventory import Change, Inventory
 from .model import ComputeResource, Entity, Host, HostStats
+from .properties import differ_only_in_stats
+
+_STATS_DELAY_SECONDS = 2.0
 
 
 class ClusterSummary(Entity, frozen=True, kw_only=True):
@@ -116,9 +119,18 @@ class ClusterSummaries:
         self.by_ref: dict[str, ClusterSummary] = {}
         # References of the clusters to compute again. True if the name of an object above changed.
         self._outdated: dict[str, bool] = {}
+        # The next update, soon or after the delay for stats.
+        self._handle: asyncio.Handle | None = None
 
     def on_host_change(self, change: Change[Host]) -> None:
-        for host in (change.old, change.new):
+        old, new = change.old, change.new
+        if old is not None and new is not None and differ_only_in_stats(old, new):
+            self._outdated.setdefault(new.parent, False)
+            if self._handle is None:
+                loop = asyncio.get_running_loop()
+                self._handle = loop.call_later(_STATS_DELAY_SECONDS, self._update_outdated)
+            return
+        for host in (old, new):
             if host is not None:
                 self._mark_outdated(host.parent, path_changed=False)
 
@@ -128,12 +140,19 @@ class ClusterSummaries:
             self._mark_outdated(cluster.ref, path_changed=change.related_object_changed)
 
     def _mark_outdated(self, ref: str, *, path_changed: bool) -> None:
-        if not self._outdated:
-            # After the batch of updates, of which this is one.
-            asyncio.get_running_loop().call_soon(self._update_outdated)
         self._outdated[ref] = self._outdated.get(ref, False) or path_changed
+        if self._handle is None or isinstance(self._handle, asyncio.TimerHandle):
+            self._cancel_update()
+            # After the batch of updates, of which this is one.
+            self._handle = asyncio.get_running_loop().call_soon(self._update_outdated)
+
+    def _cancel_update(self) -> None:
+        if self._handle is not None:
+            self._handle.cancel()
+            self._handle = None
 
     def _update_outdated(self) -> None:
+        self._cancel_update()
         outdated, self._outdated = self._outdated, {}
         for ref, path_changed in outdated.items():
             old, new = self.by_ref.pop(ref, None), self._summarize(ref)

@@ -84,6 +84,8 @@ class ChangeSet:
 
     def __init__(self) -> None:
         self.old_values: dict[str, InventoryObject | None] = {}
+        # Those of them in which more than the quickStats changed.
+        self.refs_with_other_changes: set[str] = set()
         # Added, removed, renamed or moved: their children and the VMs on them are affected too.
         self.moved_refs: list[str] = []
         # Affected by the change of another object, without any effect on their children.
@@ -170,8 +172,8 @@ def _read_keys(item: InventoryObject | None) -> _Keys:
             item.parent or item.resource_pool,
             item.name,
             item.host,
-            item.bios_uuid.lower(),
-            item.instance_uuid.lower(),
+            _to_lower(item.bios_uuid),
+            _to_lower(item.instance_uuid),
             item.datastores,
             item.is_template,
         )
@@ -179,3 +181,9 @@ def _read_keys(item: InventoryObject | None) -> _Keys:
         # The ComputeResource of a standalone host has the host's name and is not a cluster.
         return _Keys(item.name, item.parent)
     return _Keys(item.name, item.parent, item.name) if isinstance(item, Entity) else _NO_KEYS
+
+
+def _to_lower(text: str) -> str:
+    # The index keeps it: a lower-case text is not stored a second time.
+    lower = text.lower()
+    return text if lower == text else lower

@@ -19,11 +19,13 @@ Why are quickStats sometimes None although vCenter sends numbers?  vCenter keeps
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Generic, TypeVar, TypeVarTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, TypeVar
 
-from msgspec import Struct, structs
+from msgspec import structs
 
+from .changes import Change as Change
+from .changes import Signal as Signal
 from .converters import to_attribute_names
 from .decode_errors import ReportUndecodable, ignore_undecodable
 from .index import ChangeSet, Index, Relations
@@ -47,49 +49,8 @@ from .updates import ObjectUpdate
 
 EntityT = TypeVar("EntityT", bound=Entity)
 ObjectT = TypeVar("ObjectT", bound=Entity | Task)
-ObjectT_co = TypeVar("ObjectT_co", bound=Entity | Task, covariant=True)
-Args = TypeVarTuple("Args")
 
 _TYPE_LABELS: Mapping[type[Entity], str] = {Host: "host", VirtualMachine: "VM"}
-
-
-class Change(Struct, Generic[ObjectT_co], frozen=True):
-    """One object before and after a change. None means that it did not or does not exist."""
-
-    old: ObjectT_co | None
-    new: ObjectT_co | None
-    # Another object changed on which the status of this one depends. If this one did not change
-    # itself, `old` is `new`.
-    related_object_changed: bool = False
-    # A difference that a reload found. What happened, and whether more than once, is not known: an
-    # object that is missing after a reload need not be deleted.
-    reloaded: bool = False
-
-
-class Signal(Generic[*Args]):
-    """Calls its listeners in the order in which they were connected.
-
-    kubewright.cache has a similar class, but this package must not import kubewright.
-    """
-
-    def __init__(self, log: Log | None = None) -> None:
-        self._log = log
-        self._listeners: list[Callable[[*Args], object]] = []
-
-    def connect(self, listener: Callable[[*Args], object]) -> None:
-        self._listeners.append(listener)
-
-    def emit(self, *args: *Args) -> None:
-        """Call all listeners. The error of one is logged; without a log it is raised."""
-        for listener in self._listeners:
-            try:
-                listener(*args)
-            except Exception as error:
-                # An error in our own code must not count as a fault of vCenter: the session would
-                # log in again and reload everything. Nor may it hide the change from the others.
-                if self._log is None:
-                    raise
-                self._log.error("a listener failed; the others were notified", error=error)
 
 
 class Inventory:
@@ -101,7 +62,7 @@ class Inventory:
         log: Log | None = None,
         report_undecodable: ReportUndecodable = ignore_undecodable,
     ) -> None:
-        self._report_undecodable = report_undecodable
+        self.report_undecodable = report_undecodable
         # The name in the manager's configuration.
         self.name = name
         # about.instanceUuid of the vCenter that the objects are from, "" before the first load.
@@ -128,6 +89,10 @@ class Inventory:
         self._signals: Mapping[type[object], Signal[Change[Any]]] = {
             object_type: Signal(log) for object_type in self._tables
         }
+        # For changes of nothing but quickStats, which are most of all changes.
+        self._stats_signals: Mapping[type[object], Signal[Change[Any]]] = {
+            object_type: Signal(log) for object_type in self._tables
+        }
         self.objects: dict[str, InventoryObject] = {}
         # As received: custom attributes by key, and quickStats even where they are stale.
         self.raw_objects: dict[str, InventoryObject] = {}
@@ -142,10 +107,12 @@ class Inventory:
         listener: Callable[[Change[ObjectT]], object],
         *types: type[ObjectT],
         include_related: bool = True,
+        include_stats: bool = True,
     ) -> None:
         """Call the listener for each change of an object of these types, or of any type.
 
-        With `include_related` also if only an object changed on which its status depends.
+        With `include_related` also if only an object changed on which its status depends, and with
+        `include_stats` also if only quickStats changed.
         """
 
         def on_own_change(change: Change[ObjectT]) -> None:
@@ -154,6 +121,8 @@ class Inventory:
 
         for object_type in types or self._signals:
             self._signals[object_type].connect(listener if include_related else on_own_change)
+            if include_stats:
+                self._stats_signals[object_type].connect(listener)
 
     def connect_tasks(
         self, listener: Callable[[Change[Task]], object], *description_ids: str
@@ -179,13 +148,21 @@ class Inventory:
         changes = ChangeSet()
         for update in updates:
             if update.type == CUSTOM_FIELDS_MANAGER:
-                self._set_attribute_names(to_attribute_names(update.changes.get("field")), changes)
-            elif update.type in TYPE_MAPPINGS:
-                raw = _apply_update(self.raw_objects, update, self._report_undecodable)
-                self._put(update.ref, raw, changes)
-        self._notify(changes)
+                self.set_attribute_names(to_attribute_names(update.changes.get("field")), changes)
+            elif (mapping := TYPE_MAPPINGS.get(update.type)) is not None:
+                raw = apply_update(self.raw_objects, update, self.report_undecodable)
+                self.put(update.ref, raw, changes, only_stats=mapping.has_only_stats(update))
+        self.notify(changes)
 
-    def _put(self, ref: str, raw: InventoryObject | None, changes: ChangeSet) -> None:
+    def put(
+        self,
+        ref: str,
+        raw: InventoryObject | None,
+        changes: ChangeSet,
+        *,
+        only_stats: bool = False,
+    ) -> None:
+        """Replace one object, without a notification. With `only_stats` nothing else differs."""
         old, new = self.objects.get(ref), None
         if raw is None:
             self.raw_objects.pop(ref, None)
@@ -198,7 +175,9 @@ class Inventory:
             self._tables[type(new)][ref] = self.objects[ref] = new
         elif old is not None:
             del self._tables[type(old)][ref], self.objects[ref]
-        self._relations.update(ref, old, new, changes)
+        if not only_stats:
+            changes.refs_with_other_changes.add(ref)
+            self._relations.update(ref, old, new, changes)
 
     def _to_effective(self, raw: InventoryObject) -> InventoryObject:
         """Custom attributes by name instead of by key, and no quickStats that are stale."""
@@ -213,37 +192,60 @@ class Inventory:
             )
         return without_stale_stats(raw)
 
-    def _set_attribute_names(self, names: dict[str, str], changes: ChangeSet) -> None:
+    def set_attribute_names(self, names: dict[str, str], changes: ChangeSet) -> None:
         if names == self._attribute_names:
             return
         self._attribute_names = names
         self.unnamed_attribute_keys.clear()
         for ref, raw in list(self.raw_objects.items()):
             if isinstance(raw, Host | VirtualMachine) and raw.attributes:
-                self._put(ref, raw, changes)
+                self.put(ref, raw, changes)
 
-    def _notify(self, changes: ChangeSet, *, reloaded: bool = False) -> None:
-        dependants = self._relations.find_dependants(changes)
-        # A value may have changed and changed back within one batch.
-        own_changes = {
-            ref: Change(old, new, ref in dependants, reloaded)
-            for ref, old in changes.old_values.items()
-            if (new := self.objects.get(ref)) != old
-        }
-        dependent_changes = [
-            Change(item, item, True)
-            for ref in sorted(dependants - own_changes.keys())
-            if (item := self.objects.get(ref)) is not None
-        ]
-        for change in (*own_changes.values(), *dependent_changes):
-            is_replaced = None not in (change.old, change.new) and (
-                type(change.old) is not type(change.new)
-            )
-            if is_replaced:
-                # Another vCenter at the same address may use a reference for another object.
-                self._signals[type(change.old)].emit(structs.replace(change, new=None))
-                change = structs.replace(change, old=None)
-            self._signals[type(change.new or change.old)].emit(change)
+    def notify(self, changes: ChangeSet, *, reloaded: bool = False) -> None:
+        for _ in self.notify_in_slices(changes, reloaded=reloaded):
+            pass
+
+    def notify_in_slices(
+        self,
+        changes: ChangeSet,
+        *,
+        reloaded: bool = False,
+        everything_changed: bool = False,
+        slice_size: int = 1_000_000,
+    ) -> Iterator[None]:
+        """Call the listeners, with a pause after each slice.
+
+        With `everything_changed` each object counts as one that depends on a changed one.
+        """
+        dependants = self._relations.find_dependants(changes) if not everything_changed else set()
+        for count, (ref, old) in enumerate(changes.old_values.items(), 1):
+            # A value may have changed and changed back within one batch.
+            if (new := self.objects.get(ref)) != old:
+                is_related = everything_changed or ref in dependants
+                is_other = is_related or ref in changes.refs_with_other_changes
+                self._emit(Change(old, new, is_related, reloaded), only_stats=not is_other)
+            if count % slice_size == 0:
+                yield
+        others = list(self.objects) if everything_changed else sorted(dependants)
+        for count, ref in enumerate(others, 1):
+            item = self.objects.get(ref)
+            if item is not None and changes.old_values.get(ref, item) == item:
+                self._emit(Change(item, item, True))
+            if count % slice_size == 0:
+                yield
+
+    def _emit(self, change: Change[Any], *, only_stats: bool = False) -> None:
+        if only_stats:
+            self._stats_signals[type(change.new)].emit(change)
+            return
+        is_replaced = None not in (change.old, change.new) and (
+            type(change.old) is not type(change.new)
+        )
+        if is_replaced:
+            # Another vCenter at the same address may use a reference for another object.
+            self._signals[type(change.old)].emit(structs.replace(change, new=None))
+            change = structs.replace(change, old=None)
+        self._signals[type(change.new or change.old)].emit(change)
 
     def find_host(self, name: str) -> Host:
         return self._find(Host, name)
@@ -352,39 +354,7 @@ class Inventory:
         ]
 
 
-class InventoryReload:
-    """Collects the pages of a reload; `commit` replaces the inventory with them at once."""
-
-    def __init__(self, inventory: Inventory, instance_uuid: str = "") -> None:
-        self._inventory, self._instance_uuid = inventory, instance_uuid
-        self._raw_objects: dict[str, InventoryObject] = {}
-        self._attribute_names: dict[str, str] = {}
-
-    def add(self, updates: Iterable[ObjectUpdate]) -> None:
-        for update in updates:
-            if update.type == CUSTOM_FIELDS_MANAGER:
-                self._attribute_names = to_attribute_names(update.changes.get("field"))
-            elif update.type in TYPE_MAPPINGS:
-                item = _apply_update(self._raw_objects, update, self._inventory._report_undecodable)
-                if item is None:
-                    self._raw_objects.pop(update.ref, None)
-                else:
-                    self._raw_objects[update.ref] = item
-
-    def commit(self) -> None:
-        """Replace the inventory, and notify listeners only of differences."""
-        inventory, changes = self._inventory, ChangeSet()
-        inventory.instance_uuid = self._instance_uuid
-        for ref, old in list(inventory.raw_objects.items()):
-            if type(self._raw_objects.get(ref)) is not type(old):
-                inventory._put(ref, None, changes)
-        inventory._set_attribute_names(self._attribute_names, changes)
-        for ref, raw in self._raw_objects.items():
-            inventory._put(ref, raw, changes)
-        inventory._notify(changes, reloaded=True)
-
-
-def _apply_update(
+def apply_update(
     raw_objects: Mapping[str, InventoryObject], update: ObjectUpdate, report: ReportUndecodable
 ) -> InventoryObject | None:
     """The object after an update; None if it was removed, or if there is nothing to modify."""

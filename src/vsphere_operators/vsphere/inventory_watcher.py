@@ -6,6 +6,9 @@
 
 What ends `run`?  Cancellation, or an error for the caller to handle: the session ended, or vCenter
     does not respond. The next `run` reads everything again and notifies only of differences.
+What if vCenter has new quickStats all the time?  In a large one, hundreds of objects report them
+    each second, and a call would return at once with a few of them. So after a response with
+    nothing else, the next call waits for 0.1 s.
 How is a call that hangs noticed?  The server promises a response within 15 s, with or without
     changes. After 35 s the call is Unreachable.
 And during a load?  vCenter collects a large inventory for minutes before its first response. So a
@@ -22,12 +25,13 @@ from collections.abc import Callable, Iterable
 from typing import NoReturn, Protocol
 
 from .faults import Denied, NotAuthenticated, TimedOut, VCenterError
-from .inventory import Inventory, InventoryReload
+from .inventory import Inventory
+from .inventory_reload import InventoryReload
 from .log import Log
-from .properties import CUSTOM_FIELDS_MANAGER, find_properties_to_reread
+from .properties import CUSTOM_FIELDS_MANAGER, find_properties_to_reread, have_only_stats
 from .property_collector import CollectorOptions, ServerCollector
 from .session import Session
-from .transport import SoapClient
+from .transport import SERVICE_INSTANCE, SoapClient
 from .updates import ObjectUpdate, UpdateSet
 
 # Faults of WaitForUpdatesEx after which everything must be read again. RequestCanceled is the
@@ -45,7 +49,8 @@ class InventoryWatcher:
     """Fills one inventory from one vCenter.
 
     `on_loaded` is called whenever everything has been read, `on_response` for each later response,
-    and `on_slow_load` with a message while a load waits for vCenter.
+    `on_slow_load` with a message while a load waits for vCenter, and `on_replacing` before a reload
+    replaces large parts of the inventory: until `on_loaded` it is inconsistent.
     """
 
     def __init__(
@@ -59,16 +64,14 @@ class InventoryWatcher:
         on_loaded: Callable[[], None] = lambda: None,
         on_response: Callable[[], None] = lambda: None,
         on_slow_load: Callable[[VCenterError], None] = lambda error: None,
+        on_replacing: Callable[[], None] = lambda: None,
         options: CollectorOptions | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._soap, self._session, self._inventory = soap, session, inventory
         self._log, self._metrics, self._clock = log, metrics, clock
-        self._on_loaded, self._on_response, self._on_slow_load = (
-            on_loaded,
-            on_response,
-            on_slow_load,
-        )
+        self._on_loaded, self._on_response = on_loaded, on_response
+        self._on_slow_load, self._on_caller_replacing = on_slow_load, on_replacing
         self._options = options or CollectorOptions()
         # When the last response arrived; before the first one, when this object was created.
         self.last_response_at = clock()
@@ -124,7 +127,7 @@ class InventoryWatcher:
         """
         # After `open`: had the session been replaced meanwhile, the collector would be lost.
         login_count = self._session.login_count
-        reload = InventoryReload(self._inventory, collector.instance_uuid)
+        reload = InventoryReload(self._inventory, collector.instance_uuid, self._on_replacing)
         partial_updates = list[ObjectUpdate]()
         version, truncated, object_count = "", True, 0
         deadline = self._clock() + self._options.load_timeout_seconds
@@ -144,17 +147,23 @@ class InventoryWatcher:
             reload.add(page.updates)
             partial_updates += [update for update in page.updates if update.partial]
             self._count_updates(page.updates)
-        reload.commit()
+        for _ in reload.commit_in_slices():
+            await asyncio.sleep(0)
         await self._read_incomplete(collector, partial_updates)
         self.loaded_by_login = login_count
         self._on_loaded()
         return version
 
+    def _on_replacing(self) -> None:
+        # Nothing may be sent that was decided from an inconsistent inventory.
+        self.loaded_by_login = 0
+        self._on_caller_replacing()
+
     async def _wait_for_page(
         self, collector: ServerCollector, version: str, deadline: float, object_count: int
     ) -> UpdateSet | None:
         """One response of a load, which may take as long as the load."""
-        # Not 0: aiohttp takes that as no limit.
+        # Not 0: that means the default.
         timeout_seconds = max(0.001, deadline - self._clock())
         page = asyncio.create_task(
             collector.wait_for_updates(version, timeout_seconds=timeout_seconds),
@@ -190,10 +199,10 @@ class InventoryWatcher:
             )
         )
         # CurrentTime is the cheapest call, and needs no privilege.
-        service_instance = self._session.service_instance
-        await self._soap.post(
-            self._soap.build_envelope(service_instance, "CurrentTime"),
-            method="CurrentTime",
+        await self._soap.invoke(
+            SERVICE_INSTANCE,
+            "CurrentTime",
+            {},
             timeout_seconds=self._options.call_timeout_seconds,
         )
 
@@ -215,6 +224,8 @@ class InventoryWatcher:
         self._inventory.apply(update_set.updates)
         self._count_updates(update_set.updates)
         await self._read_incomplete(collector, update_set.updates)
+        if not update_set.truncated and have_only_stats(update_set.updates):
+            await asyncio.sleep(self._options.stats_pause_seconds)
         return update_set.version
 
     async def _read_incomplete(

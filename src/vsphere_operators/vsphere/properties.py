@@ -73,6 +73,15 @@ class TypeMapping(Struct, frozen=True):
     def paths(self) -> list[str]:
         return [*self.fields, *self.stats_fields]
 
+    def has_only_stats(self, update: ObjectUpdate) -> bool:
+        """Whether an update is of nothing but quickStats of a known object."""
+        return (
+            update.kind == "modify"
+            and not update.missing
+            and not update.partial
+            and update.changes.keys() <= self.stats_fields.keys()
+        )
+
     def create_empty(self, update: ObjectUpdate) -> InventoryObject:
         if self.model_type is ComputeResource:
             return ComputeResource(
@@ -277,6 +286,22 @@ def without_stale_stats(item: InventoryObject) -> InventoryObject:
     ):
         return structs.replace(item, stats=VirtualMachineStats())
     return item
+
+
+def differ_only_in_stats(old: InventoryObject, new: InventoryObject) -> bool:
+    """Whether two versions of one object are equal apart from quickStats."""
+    if isinstance(old, Host) and isinstance(new, Host):
+        return old == structs.replace(new, stats=old.stats)
+    if isinstance(old, VirtualMachine) and isinstance(new, VirtualMachine):
+        return old == structs.replace(new, stats=old.stats)
+    return old == new
+
+
+def have_only_stats(updates: Iterable[ObjectUpdate]) -> bool:
+    return all(
+        update.type in TYPE_MAPPINGS and TYPE_MAPPINGS[update.type].has_only_stats(update)
+        for update in updates
+    )
 
 
 def find_properties_to_reread(updates: Iterable[ObjectUpdate]) -> dict[tuple[str, str], set[str]]:

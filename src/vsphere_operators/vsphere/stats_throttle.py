@@ -1,7 +1,7 @@
 """Limits how often changes of usage are released.
 
-What is usage?  The quickStats of a host or VM, their sum over the hosts of a cluster, and the free
-    and uncommitted space of a datastore: its "stats".
+What is usage?  The quickStats of a host, their sum over the hosts of a cluster, and the free and
+    uncommitted space of a datastore: its "stats". No status shows those of a VM.
 What is released at once?  Every change other than of stats, and a change of stats by more than
     `change_fraction` of the total since they were last released. Each release includes the newest
     stats.
@@ -27,14 +27,14 @@ from msgspec.structs import replace
 
 from .cluster_summary import ClusterSummaries, ClusterSummary
 from .inventory import Change, Inventory
-from .model import Datastore, Host, HostStats, VirtualMachine, VirtualMachineStats
+from .model import Datastore, Host, HostStats
 
 BUCKET_COUNT = 60
 # The clock rate of a vCPU is that of its host, which a VirtualMachine does not know. The value only
 # decides what counts as a large change.
 ASSUMED_VCPU_MHZ = 2000
 
-ThrottledEntity: TypeAlias = Host | VirtualMachine | ClusterSummary | Datastore
+ThrottledEntity: TypeAlias = Host | ClusterSummary | Datastore
 EntityT = TypeVar("EntityT", bound=ThrottledEntity)
 
 
@@ -43,7 +43,7 @@ class _DatastoreStats(Struct, frozen=True):
     uncommitted_bytes: int | None
 
 
-_Stats: TypeAlias = HostStats | VirtualMachineStats | _DatastoreStats
+_Stats: TypeAlias = HostStats | _DatastoreStats
 
 
 class StatsThrottle:
@@ -56,8 +56,12 @@ class StatsThrottle:
         interval_seconds: float,
         change_fraction: float,
         clock: Callable[[], float] = time.monotonic,
+        *,
+        on_due: Callable[[ThrottledEntity], None] | None = None,
     ) -> None:
+        """`on_due` is called instead of `on_release` for a small change when its time comes."""
         self._inventory, self._on_release = inventory, on_release
+        self._on_due = on_due or on_release
         self.clusters = ClusterSummaries(inventory, self.on_inventory_change)
         self._is_disabled = interval_seconds <= 0
         self._bucket_seconds = (interval_seconds if interval_seconds > 0 else 60.0) / BUCKET_COUNT
@@ -81,21 +85,26 @@ class StatsThrottle:
 
     def release_ref(self, ref: str) -> None:
         """Release the object with this reference, if it still exists."""
+        if (entity := self._find(ref)) is not None:
+            self._on_release(entity)
+
+    def _find(self, ref: str) -> ThrottledEntity | None:
         inventory = self._inventory
-        entity = (
+        return (
             inventory.hosts.get(ref)
-            or inventory.vms.get(ref)
             or inventory.datastores.get(ref)
             or self.clusters.by_ref.get(ref)
         )
-        if entity is not None:
-            self._on_release(entity)
 
     async def run(self) -> NoReturn:
         while True:
             await asyncio.sleep(self._bucket_seconds)
-            for ref in self._take_due():
-                self.release_ref(ref)
+            self._release_due()
+
+    def _release_due(self) -> None:
+        for ref in self._take_due():
+            if (entity := self._find(ref)) is not None:
+                self._on_due(entity)
 
     def _record_change(
         self,
@@ -212,12 +221,3 @@ def _compare_stats(
         capacity = new.capacity_bytes or 0
         yield released.free_bytes, new.free_bytes, capacity
         yield released.uncommitted_bytes, new.uncommitted_bytes, capacity
-    if isinstance(new, VirtualMachine) and isinstance(released, VirtualMachineStats):
-        total_mhz = (new.cpus or 0) * ASSUMED_VCPU_MHZ
-        yield released.cpu_usage_mhz, new.stats.cpu_usage_mhz, total_mhz
-        yield released.cpu_demand_mhz, new.stats.cpu_demand_mhz, total_mhz
-        yield released.cpu_readiness_percent, new.stats.cpu_readiness_percent, 100
-        memory_mb = new.memory_mb or 0
-        yield released.guest_memory_mb, new.stats.guest_memory_mb, memory_mb
-        yield released.ballooned_memory_mb, new.stats.ballooned_memory_mb, memory_mb
-        yield released.swapped_memory_mb, new.stats.swapped_memory_mb, memory_mb

@@ -56,6 +56,8 @@ class Tags:
         # The reference of a host that has other tags.
         self.changed: Signal[str] = Signal(log)
         self.by_ref: dict[str, tuple[str, ...]] = {}
+        # Whether they were read, or are left out. Until then, no tag of a host is known.
+        self.loaded = False
         self._rejected_credentials: Credentials | None = None
         self.rejected_at = 0.0
         self.problem: VCenterError | None = None
@@ -94,6 +96,7 @@ class Tags:
                 "tags are left out: they need a login with a password, and none is configured",
                 self._log.info,
             )
+            self._apply({})
             return
         # SOAP and REST logins count toward the same lockout of the account, so both obey the same
         # budget.
@@ -123,7 +126,10 @@ class Tags:
         # A host may have been removed while its tags were read.
         hosts, old = self.inventory.hosts, self.by_ref
         self.by_ref = {ref: names for ref, names in tags.items() if names and ref in hosts}
-        for ref in changed_keys(old, self.by_ref):
+        # The status of a host may have tags from before a restart that are gone by now.
+        changed = changed_keys(old, self.by_ref) if self.loaded else list(hosts)
+        self.loaded = True
+        for ref in changed:
             self.changed.emit(ref)
 
     def _log_once(self, message: str, log: Callable[..., Any]) -> None:

@@ -123,6 +123,7 @@ class VCenter:
             on_loaded=self._on_inventory_loaded,
             on_response=self.on_response,
             on_slow_load=self._on_slow_load,
+            on_replacing=self._on_replacing,
             options=CollectorOptions(load_timeout_seconds=load_timeout_seconds),
         )
 
@@ -131,9 +132,13 @@ class VCenter:
         inventory.connect(self.task_limiter.on_task_change, Task)
         inventory.connect_tasks(disks.on_task_change, *RELEVANT_TASKS)
         inventory.connect(disks.on_datastore_change, Datastore, include_related=False)
-        inventory.connect(self.tags.on_host_change, Host, include_related=False)
+        inventory.connect(
+            self.tags.on_host_change, Host, include_related=False, include_stats=False
+        )
         for part in (disks, self.passthrough_devices, self.vm_configs):
-            inventory.connect(part.on_vm_change, VirtualMachine, include_related=False)
+            inventory.connect(
+                part.on_vm_change, VirtualMachine, include_related=False, include_stats=False
+            )
 
     async def run(self) -> None:
         """Run until cancelled, then log out."""
@@ -235,6 +240,10 @@ class VCenter:
         # Before the first load there is nothing that could be out of date; objects wait for it.
         if self.loaded:
             self.on_failure(message)
+
+    def _on_replacing(self) -> None:
+        # Objects wait, as during the first load. Its end notifies all of them.
+        self.loaded = False
 
     def on_response(self) -> None:
         """The inventory is loaded and current."""

@@ -38,7 +38,8 @@ from vsphere_operators.kinds.vmgroup.ownership import (
 from vsphere_operators.kinds.vmgroup.plan import plan
 from vsphere_operators.kinds.vmgroup.step import GroupInput
 from vsphere_operators.vsphere.faults import NotFound, Rejected
-from vsphere_operators.vsphere.inventory import Inventory, InventoryReload
+from vsphere_operators.vsphere.inventory import Inventory
+from vsphere_operators.vsphere.inventory_reload import InventoryReload
 from vsphere_operators.vsphere.model import Host, VirtualMachine
 from vsphere_operators.vsphere.updates import ObjectUpdate, Ref
 from vsphere_operators.vsphere.vm_calls import VmConfig

@@ -11,7 +11,7 @@ from support.inventory_builder import enter_update, make_inventory
 from vsphere_operators.kinds.vmgroup.absence import Absence, AbsenceTracker
 from vsphere_operators.kinds.vmgroup.ownership import instance_uuid_of
 from vsphere_operators.vsphere.faults import Denied, NotFound, Rejected, Unreachable
-from vsphere_operators.vsphere.inventory import InventoryReload
+from vsphere_operators.vsphere.inventory_reload import InventoryReload
 from vsphere_operators.vsphere.model import Host, VirtualMachine
 from vsphere_operators.vsphere.updates import ObjectUpdate, Ref, Value
 

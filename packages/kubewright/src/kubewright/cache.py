@@ -34,10 +34,11 @@ from typing import Any, Generic, TypeVar, TypeVarTuple, cast
 
 from .definition import KindDefinition
 from .errors import ConfigError
+from .index import Index, IndexFunction
 from .kind import Key, Object, ObjectMeta
 from .log import Log
 from .responses import UndecodableObject, decode_item
-from .store_index import Index, IndexFunction
+from .shared_parts import PartSharer
 
 T = TypeVar("T", bound=Object)
 Arguments = TypeVarTuple("Arguments")
@@ -100,6 +101,7 @@ class Store(Generic[T]):
         self._removed_revisions: dict[str, float] = {}
         self.accepts: Callable[[ObjectMeta], bool] | None = None
         """Whether the watch delivers an object; None if it delivers all objects."""
+        self._parts = PartSharer()
 
     def add_index(self, name: str, index_function: IndexFunction) -> None:
         """Index the objects by the values that the function reads from them."""
@@ -114,7 +116,7 @@ class Store(Generic[T]):
         self.indexes[name] = Index(index_function)
 
     def keys_by_index(self, index: str, value: str) -> list[Key]:
-        return list(self.indexes[index].keys_by_value.get(value, ()))
+        return self.indexes[index].keys_of(value)
 
     def put(
         self, obj: T | UndecodableObject, *, origin: Origin = Origin.WATCH, force: bool = False
@@ -130,6 +132,8 @@ class Store(Generic[T]):
             or (self._removed_revisions and self._was_removed(obj.metadata))
         ):
             return
+        if not isinstance(obj, UndecodableObject):
+            obj = self._parts.share(obj)
         self._apply_change(key, old, obj, origin)
 
     def remove(self, key: Key, revision: int, uid: str = "") -> None:
@@ -155,7 +159,7 @@ class Store(Generic[T]):
         """Store the response to one of our own writes, so that the next read sees it."""
         old = self.objects.get(obj.metadata.key)
         if self._is_newer(obj.metadata, old):
-            self._apply_change(obj.metadata.key, old, obj, origin)
+            self._apply_change(obj.metadata.key, old, self._parts.share(obj), origin)
 
     def _remove_unselected(self, metadata: ObjectMeta, origin: Origin) -> None:
         """Remove an object that our own write has moved out of the selection."""

@@ -20,9 +20,10 @@ and observedGeneration.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from contextlib import suppress
 from datetime import datetime
-from difflib import get_close_matches
 from typing import Any, ClassVar, Generic, TypedDict, TypeVar, Unpack, get_args
 
 from .cache import Cache
@@ -32,6 +33,7 @@ from .client import Client
 from .condition import READY_CONDITION, utc_now
 from .consequence import is_valid_delay
 from .errors import ConfigError
+from .index import IndexFunction
 from .kind import Key, Object
 from .log import Log
 from .outcome import Done, Waiting
@@ -51,7 +53,6 @@ from .source import (
     StreamSource,
     object_name,
 )
-from .store_index import IndexFunction
 from .threads import call_directly, run_async
 from .workqueue import Backoff, RateLimit
 
@@ -61,6 +62,7 @@ ReadT = TypeVar("ReadT", bound=Object)
 R = TypeVar("R")
 Outcome = Done | Waiting | None
 
+_STREAM_SYNC_SECONDS = 60.0
 FINALIZER_PREFIX = "kubewright.dev/"
 """The finalizer of a controller that owns kinds across namespaces has its name behind this."""
 
@@ -349,6 +351,14 @@ class Controller(HasPermissions, Generic[T]):
         """
         return run_async(coroutine)
 
+    async def wait_for_streams(self) -> None:
+        """Wait until the systems behind the streams have been read, for a minute at most."""
+        streams = (source.stream for source in self.sources if isinstance(source, StreamSource))
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_STREAM_SYNC_SECONDS):
+                for event in filter(None, (stream.synced for stream in streams)):
+                    await event.wait()
+
     def cached_kinds(self) -> list[type[Object]]:
         """The kinds that the manager has to keep in the cache for this controller."""
         watched = (source.kind for source in self.sources if not isinstance(source, StreamSource))
@@ -388,6 +398,8 @@ def controller(
     """A controller made of a function: `manager.add(controller(Greeting, greet))`."""
     allowed = ControllerOptions.__annotations__
     for option in options.keys() - allowed.keys():
+        from difflib import get_close_matches
+
         similar = get_close_matches(option, allowed, 1)
         advice = f'Did you mean "{similar[0]}"?' if similar else f"It has: {', '.join(allowed)}."
         raise ConfigError(f'controller() has no option "{option}". {advice}')

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterable
 from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
@@ -23,13 +23,16 @@ from .object_reconciler import ObjectReconciler
 from .recorder import EventRecorder
 from .responses import UndecodableObject
 from .shard_keys import ShardKeys
+from .slices import call_in_slices
 from .source import PrimaryKindSource
 from .status import StatusWriter
 from .threads import loop_caller
-from .workqueue import LOW_PRIORITY, WorkQueue
+from .workqueue import LOW_PRIORITY, NORMAL_PRIORITY, WorkQueue
+from .write_limit import has_low_priority
 
 T = TypeVar("T", bound=Object)
 
+_FORGET_BATCH = 500
 _CANCEL_GRACE_SECONDS = 5.0
 """How long a cancelled reconcile may take to end before another worker takes its place."""
 
@@ -117,29 +120,35 @@ class Engine(Generic[T]):
         With shards, the objects of each are enqueued by `start_shard`.
         """
         self.queue.accepting = True
-        for key in self._keys_without_change():
-            self.queue.add(key, LOW_PRIORITY)
+        call_in_slices(lambda key: self.queue.add(key, LOW_PRIORITY), self._keys_without_change())
         for _ in range(self.controller.max_concurrent_reconciles):
             self._start_task(self._run_worker())
         self._start_task(self._replace_stuck_workers())
         if self.controller.resync_seconds:
             self._start_task(self._resync())
 
-    def _keys_without_change(self) -> list[Key]:
+    def _keys_without_change(self) -> Iterable[Key]:
         keys, shards = self._primary_source.keys_without_change(), self._shards
-        return keys if shards is None else [key for key in keys if shards.is_active(key)]
+        return keys if shards is None else (key for key in keys if shards.is_active(key))
 
     def start_shard(self, shard: int) -> None:
         """Take the keys of the shard from now on. Its lease is held, and its objects are cached."""
         shards = self._shards
         if shards is None or shard in shards.active:
             return
-        self._forget_shard(shards, shard)
+        if self.controller.overrides("forget"):
+            # Another replica may have written since this process last had the shard.
+            for key in shards.keys_of(shard):
+                self._forget(key)
         shards.active.add(shard)
-        own_keys = set(shards.keys_of(shard))
-        for key in self._primary_source.keys_without_change():
-            if key in own_keys:
-                self.queue.add(key, LOW_PRIORITY)
+        call_in_slices(
+            lambda key: self.queue.add(key, LOW_PRIORITY),
+            (
+                key
+                for key in self._primary_source.keys_without_change()
+                if shards.shard_of_key(key) == shard
+            ),
+        )
 
     async def stop_shard(self, shard: int, timeout_seconds: float) -> None:
         """Take no new key of the shard, and wait for the running ones.
@@ -157,24 +166,29 @@ class Engine(Generic[T]):
         for key in shards.running(shard):
             self._reconciler.running_calls.hand_over(key)
         await shards.wait_until_idle(shard)
-        self._forget_shard(shards, shard)
+        for number, key in enumerate(shards.keys_of(shard), 1):
+            self._forget(key)
+            if number % _FORGET_BATCH == 0:
+                await asyncio.sleep(0)
 
-    def _forget_shard(self, shards: ShardKeys, shard: int) -> None:
-        # Another replica may have written since this process last had the shard.
-        for key in shards.keys_of(shard):
-            self.queue.forget(key)
-            self._status_writer.forget(key)
-            obj = self._store.objects[key]
-            if not isinstance(obj, UndecodableObject):
-                self.controller.forget(obj)
+    def _forget(self, key: Key) -> None:
+        self.queue.forget(key)
+        self._status_writer.forget(key)
+        obj = self._store.objects.get(key)
+        if obj is not None and not isinstance(obj, UndecodableObject):
+            self.controller.forget(obj)
 
     async def _resync(self) -> None:
         seconds = self.controller.resync_seconds
         while True:
             await asyncio.sleep(seconds)
-            for key in self._keys_without_change():
-                # Spread over a tenth of the period, so that there is no burst of calls.
-                self.queue.add_after(key, random.uniform(0, seconds / 10), LOW_PRIORITY)
+            # Spread over a tenth of the period, so that there is no burst of calls.
+            call_in_slices(
+                lambda key: self.queue.add_after(
+                    key, random.uniform(0, seconds / 10), LOW_PRIORITY
+                ),
+                self._keys_without_change(),
+            )
 
     def _start_task(self, work: Coroutine[Any, Any, None]) -> None:
         # The event loop keeps only weak references to tasks.
@@ -206,6 +220,7 @@ class Engine(Generic[T]):
                 self.queue.forget(key)
                 self.queue.done(key)
                 continue
+            has_low_priority.set(priority < NORMAL_PRIORITY)
             self._metrics.active_workers.inc()
             started = loop.time()
             try:

@@ -45,11 +45,11 @@ from .shards import Shards
 from .transport import ManagerTransport, Transport
 from .watch_set import WatchSet
 from .webhook.options import WebhookOptions
-from .webhook.types import Conversion, Webhook
 
 if TYPE_CHECKING:
     from .server import HealthCheck, Server
     from .webhook.runner import WebhookRunner
+    from .webhook.types import Conversion, Webhook
 
 # Of the time for a graceful shutdown. The remainder is for cancelled tasks, Events, runnables
 # and the lease.
@@ -180,20 +180,19 @@ class Manager:
 
     def add(self, component: Controller[Any] | Webhook[Any] | Conversion[Any, Any]) -> None:
         """Add a controller, a webhook or a conversion."""
-        match component:
-            case Webhook():
-                self.webhooks.append(component)
-            case Conversion():
-                self.conversions.append(component)
-            case _:
-                check_controller(component, self.controllers)
-                component.bind(
-                    self.client,
-                    self.cache,
-                    self.recorder,
-                    namespaces=self.options.watch_namespaces,
-                )
-                self.controllers.append(component)
+        if not isinstance(component, Controller):
+            # Imported here: most managers have no webhook.
+            from .webhook.types import Conversion, Webhook
+
+            if isinstance(component, Webhook):
+                return self.webhooks.append(component)
+            if isinstance(component, Conversion):
+                return self.conversions.append(component)
+        check_controller(component, self.controllers)
+        component.bind(
+            self.client, self.cache, self.recorder, namespaces=self.options.watch_namespaces
+        )
+        self.controllers.append(component)
 
     def add_runnable(self, runnable: Runnable, *, leader_only: bool = False) -> None:
         """Run this from before the controllers start until after they have ended.
@@ -348,7 +347,10 @@ class Manager:
 
     async def _start_engine(self, engine: Engine[Any]) -> None:
         # Only the kinds of this controller: a missing CRD must not keep the others from starting.
-        await self.watches.wait_until_synced(engine.controller.cached_kinds())
+        await asyncio.gather(
+            self.watches.wait_until_synced(engine.controller.cached_kinds()),
+            engine.controller.wait_for_streams(),
+        )
         self.log.info(
             "Starting workers",
             controller=engine.controller.name,

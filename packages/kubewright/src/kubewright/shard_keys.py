@@ -30,7 +30,7 @@ class ShardKeys:
             if shard in self.active:
                 self._deleted[key] = shard
 
-    def _shard_of_key(self, key: Key) -> int | None:
+    def shard_of_key(self, key: Key) -> int | None:
         """None for an object that is gone, or that another replica has."""
         obj = self._store.objects.get(key)
         if obj is None:
@@ -45,11 +45,11 @@ class ShardKeys:
         ]
 
     def is_active(self, key: Key) -> bool:
-        return self._shard_of_key(key) in self.active
+        return self.shard_of_key(key) in self.active
 
     def begin(self, key: Key) -> bool:
         """Whether the key may be handled now. Its writes belong to its shard until `end`."""
-        shard = self._shard_of_key(key)
+        shard = self.shard_of_key(key)
         if shard is None or shard not in self.active:
             return False
         self._running[key] = shard

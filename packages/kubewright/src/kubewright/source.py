@@ -6,6 +6,7 @@ Only keys are queued, never events: the reconcile reads the current state, whate
 
 from __future__ import annotations
 
+import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
@@ -17,12 +18,13 @@ from typing import Any
 from msgspec.structs import replace
 
 from .cache import Cache, Origin, Signal, Store
+from .index import Index
 from .kind import Key, Object
 from .own_writes import OwnWrites
 from .ownership import read_owner_key
 from .predicate import Predicate, any_change, matters
 from .responses import UndecodableObject
-from .store_index import Index
+from .slices import call_in_slices
 from .workqueue import LOW_PRIORITY, NORMAL_PRIORITY
 
 Enqueue = Callable[[Key, int], None]
@@ -36,13 +38,20 @@ ChildId = tuple[type[Object], Key]
 class Stream:
     """Changes outside Kubernetes. The code that watches them calls `notify` with the name."""
 
-    def __init__(self) -> None:
-        self._name_notified: Signal[str] = Signal("name notified")
+    def __init__(self, synced: asyncio.Event | None = None) -> None:
+        """The workers of a controller that watches it start when `synced` is set, or after a
+        minute. Until the other system has been read, all reconciles would be for nothing.
+        """
+        self.synced = synced
+        self._name_notified: Signal[str, int] = Signal("name notified")
         self._all_notified: Signal[()] = Signal("all notified")
 
-    def notify(self, name: str) -> None:
-        """Reconcile every object that depends on this name."""
-        self._name_notified.emit(name)
+    def notify(self, name: str, *, low_priority: bool = False) -> None:
+        """Reconcile every object that depends on this name.
+
+        `low_priority` is for frequent changes that are not urgent, such as new load figures.
+        """
+        self._name_notified.emit(name, LOW_PRIORITY if low_priority else NORMAL_PRIORITY)
 
     def notify_all(self) -> None:
         """Reconcile every object, for example because the connection was lost or is back."""
@@ -215,14 +224,16 @@ class StreamSource:
         index = f"watches-{len(primary_store.indexes)}-stream"
         primary_store.add_index(index, partial(_read_values, self.index_by))
 
-        def on_name(name: str) -> None:
+        def on_name(name: str, priority: int) -> None:
             for key in primary_store.keys_by_index(index, name):
-                enqueue(key, NORMAL_PRIORITY)
+                enqueue(key, priority)
 
         def on_all() -> None:
             # Low priority: an edit by a user must not wait behind all objects.
-            for key in list(primary_store.objects):
-                enqueue(key, LOW_PRIORITY)
+            call_in_slices(
+                lambda key: enqueue(key, LOW_PRIORITY),
+                list(primary_store.objects),
+            )
 
         self.stream._name_notified.connect(on_name)
         self.stream._all_notified.connect(on_all)
@@ -267,9 +278,11 @@ class PrimaryKindSource:
         was_deleted = _is_being_deleted(new) and not _is_being_deleted(old)
         return is_undecodable or was_deleted or matters(self._predicate, old, new)
 
-    def keys_without_change(self) -> list[Key]:
+    def keys_without_change(self) -> Iterator[Key]:
         """The objects to reconcile although nothing changed: at the start, and periodically."""
-        return [key for key, obj in self._store.objects.items() if self._matters(None, obj)]
+        # A list first: the iterator is read in slices, and meanwhile the store changes.
+        objects = list(self._store.objects.items())
+        return (key for key, obj in objects if self._matters(None, obj))
 
     def own_write(self, key: Key) -> AbstractContextManager[list[int]]:
         """The context of one write. Append the revision that it created to the list."""

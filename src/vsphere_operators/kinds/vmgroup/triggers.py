@@ -11,8 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from msgspec.structs import replace
-
 from kubewright import Stream
 
 from ...vsphere.inventory import Change, Inventory
@@ -83,7 +81,7 @@ class VmGroupTriggers:
         self.progress_reported_at: dict[str, float] = {}
 
     def connect(self, inventory: Inventory) -> None:
-        inventory.connect(self.on_vm_change, VirtualMachine)
+        inventory.connect(self.on_vm_change, VirtualMachine, include_stats=False)
         inventory.connect(self._on_folder_change, Folder)
         inventory.connect_tasks(self.on_task_change, CLONE_DESCRIPTION_ID)
         inventory.connect(
@@ -93,13 +91,6 @@ class VmGroupTriggers:
     def on_vm_change(self, change: Change[VirtualMachine]) -> None:
         old, new = change.old, change.new
         vms = [vm for vm in (old, new) if vm is not None]
-        differs_only_in_stats = (
-            old is not None
-            and new is not None
-            and replace(old, stats=_NO_STATS) == replace(new, stats=_NO_STATS)
-        )
-        if differs_only_in_stats and not change.related_object_changed:
-            return
         mark = self._ownership_index.marks.get(vms[0].ref)
         if mark is not None:
             notify_group(self._stream, mark.group_id.uid)

@@ -26,7 +26,8 @@ from vsphere_operators.vcenters.config import VCenterConfig, parse_server_addres
 from vsphere_operators.vcenters.registry import VCenterRegistry
 from vsphere_operators.vsphere.decode_errors import DecodeErrors
 from vsphere_operators.vsphere.faults import NotAuthenticated, Unreachable
-from vsphere_operators.vsphere.inventory import Inventory, InventoryReload, Signal
+from vsphere_operators.vsphere.inventory import Inventory, Signal
+from vsphere_operators.vsphere.inventory_reload import InventoryReload
 from vsphere_operators.vsphere.model import Task, VirtualMachine
 from vsphere_operators.vsphere.polling import PollSchedule
 from vsphere_operators.vsphere.task_limiter import TaskLimiter

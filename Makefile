@@ -49,8 +49,8 @@ PYTEST = $(RUN_TESTS) $(BIN)/python -m pytest
   lint-manifests linters cluster install uninstall run manager demo live-view-picture \
   page-pictures docker-build docker-push deploy undeploy build-installer helm sbom kind-up \
   kind-load kind-down dist publish image-release image-sign chart-release chart-sign release-check \
-  images bench bench-cache bench-children bench-features bench-maximum bench-page bench-vcenter \
-  bench-vmgroup walks lock clean
+  images bench bench-cache bench-children bench-features bench-maximum bench-page bench-status \
+  bench-vcenter bench-vmgroup walks lock clean
 
 ##@ Set up
 
@@ -364,6 +364,10 @@ bench-features: testenv ## Measure what node labels, inventory metrics and the p
 bench-cache: testenv ## Measure the memory of a cache by what it selects; 10 minutes
 	$(PIP_INSTALL) --require-hashes -r requirements/bench.txt
 	$(BIN)/python -m bench.cache_selection $(ARGS)
+
+bench-status: testenv ## Measure what a status costs the API server, by the form of the write
+	$(PIP_INSTALL) --require-hashes -r requirements/bench.txt
+	$(BIN)/python -m bench.status_cost $(ARGS)
 
 # Fails if a source of the binaries takes more than 90 s.
 first-minutes: testenv-wheel testenv-archive ## Measure from a clone to the first HostInfo, offline

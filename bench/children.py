@@ -33,7 +33,7 @@ from bench.restart import (
     measure_idle_cpu,
     read_counters,
 )
-from bench.same_patches import check_same_patches
+from bench.same_writes import check_same_writes
 from bench.workload import WatchedObject, Workload
 from examples.myapp import MyApp, MyAppSpec
 from hack.count_code_lines import count_code_lines
@@ -157,7 +157,7 @@ async def _measure_all(
 ) -> tuple[dict[str, list[Result]], RestResult]:
     results: dict[str, list[Result]] = {contender.name: [] for contender in contenders}
     async with open_cluster(MYAPPS) as cluster:
-        await check_same_patches(cluster, _BARE, _RUNTIME)
+        await check_same_writes(cluster, _BARE, _RUNTIME)
         for contender in contenders:
             _, samples = await _measure_turn(cluster, contender, _WARM_UP_OBJECTS, "warm-up")
             await cluster.delete_samples(samples)

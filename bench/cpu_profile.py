@@ -2,7 +2,7 @@
 
     python -m bench.cpu_profile FILE
 
-Each sample counts for the first part all of whose functions are in its stack, in this order.
+Each sample counts for the first part that has all of its functions in the stack, in this order.
 """
 
 from __future__ import annotations

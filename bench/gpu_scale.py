@@ -26,7 +26,7 @@ from bench.gpu_limits import MAX_CPU_MS, MAX_STALL_MS, print_result
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from kubewright.command import _tune_garbage_collector
+from kubewright.garbage import tune_garbage_collector
 from kubewright.testing import eventually
 from support.fake_node_cluster import VGPU, FakeNodeCluster, run_gpuinfo_manager
 from vsphere_operators.kinds.gpuinfo.controller import GPUInfoController
@@ -220,7 +220,7 @@ async def run(nodes: int, objects: int) -> int:
     rng, cluster, stall = random.Random(5), FakeNodeCluster(), StallMonitor()
     create_objects(cluster, nodes, objects, rng)
     cluster.mark_loaded()
-    _tune_garbage_collector()
+    tune_garbage_collector()
     began = time.monotonic()
     async with run_gpuinfo_manager(cluster) as controller:
         watch = asyncio.create_task(stall.run())

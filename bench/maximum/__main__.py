@@ -80,31 +80,21 @@ async def open_environment(
             try:
                 yield environment
             finally:
-                await manager.stop()
-
-
-async def write_first_statuses(
-    options: argparse.Namespace, vcenter: ReplayedVCenter, created: Path
-) -> tuple[Path, dict[str, object]]:
-    """The data of etcd with all statuses; written by a manager if it does not exist yet."""
-    target = options.data / created.name.replace("created", "settled")
-    if target.is_dir():
-        return target, {}
-    async with open_environment(options, vcenter, created, options.objects) as environment:
-        await measure_start(environment, "first statuses", _START_LIMIT_SECONDS)
-        await environment.manager.stop()
-        await environment.cluster.save(target)
-    return target, environment.results
+                await environment.manager.stop()
 
 
 async def measure_maximum(
     options: argparse.Namespace, vcenter: ReplayedVCenter
 ) -> dict[str, object]:
     created = await prepare(options, vcenter, options.objects)
-    settled, results = await write_first_statuses(options, vcenter, created)
-    async with open_environment(options, vcenter, settled, options.objects) as environment:
+    settled = options.data / created.name.replace("created", "settled")
+    data = settled if settled.is_dir() else created
+    async with open_environment(options, vcenter, data, options.objects) as environment:
         # The API server fills its watch caches.
         await asyncio.sleep(_SETTLE_SECONDS)
+        if data is created:
+            await measure_start(environment, "first statuses", _START_LIMIT_SECONDS)
+            await environment.restart_manager()
         await measure_start(environment, "restart", _START_LIMIT_SECONDS)
         if options.only != "start":
             await asyncio.sleep(_SETTLE_SECONDS)
@@ -116,7 +106,10 @@ async def measure_maximum(
         unknown = (await vcenter.state())["unknownMethods"]
         if unknown:
             print(f"the replay does not know these methods: {', '.join(unknown)}", flush=True)
-    return {**results, **environment.results}
+        if data is created:
+            await environment.manager.stop()
+            await environment.cluster.save(settled)
+    return environment.results
 
 
 async def measure_cold_edits(
@@ -183,9 +176,9 @@ def main() -> int:
     parser.add_argument("--disks", type=int, default=1000)
     parser.add_argument("--cold-objects", type=int, default=10_000)
     parser.add_argument("--edits", type=int, default=200)
-    parser.add_argument("--rest-seconds", type=float, default=60.0)
-    parser.add_argument("--warm-up-seconds", type=float, default=60.0)
-    parser.add_argument("--churn-seconds", type=float, default=120.0)
+    parser.add_argument("--rest-seconds", type=float, default=30.0)
+    parser.add_argument("--warm-up-seconds", type=float, default=30.0)
+    parser.add_argument("--churn-seconds", type=float, default=90.0)
     parser.add_argument("--only", choices=("", "prepare", "start", "maximum", "edits"), default="")
     parser.add_argument("--data", type=Path, default=ROOT / "bench/results/maximum")
     parser.add_argument(

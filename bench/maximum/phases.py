@@ -47,6 +47,11 @@ class Environment:
             if entity["type"] == "HostSystem"
         }
 
+    async def restart_manager(self) -> None:
+        """Stop the manager, and prepare the start of another one."""
+        await self.manager.stop()
+        self.manager = self.manager.successor()
+
     def cpu(self) -> dict[str, float]:
         plane = self.cluster.plane
         return {

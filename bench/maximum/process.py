@@ -34,6 +34,7 @@ class MeasuredManager:
         self, kubeconfig: Path, vcenter: ReplayedVCenter, folder: Path, *flags: str
     ) -> None:
         folder.mkdir(parents=True)
+        self._settings = (kubeconfig, vcenter, folder, flags)
         self._stalls = folder / "stalls"
         variables = {
             "GOVMOMI_URL": vcenter.url,
@@ -52,6 +53,11 @@ class MeasuredManager:
         self.process = Process("manager", command, log, {**os.environ, **variables})
         self.started_at = 0.0
         self._ports: dict[str, int] = {}
+
+    def successor(self) -> MeasuredManager:
+        """Another manager with the same settings, not started."""
+        kubeconfig, vcenter, folder, flags = self._settings
+        return MeasuredManager(kubeconfig, vcenter, folder.with_name(f"{folder.name}-next"), *flags)
 
     @property
     def pid(self) -> int:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client import CollectorRegistry, ProcessCollector
 
 from kubewright.metrics import Metrics
 from kubewright.series import MetricFamily, SeriesT
@@ -53,15 +51,17 @@ class _RecordingMetrics(Metrics):
         super().__init__()
 
     def register(self, family: MetricFamily[SeriesT]) -> MetricFamily[SeriesT]:
-        types: dict[Any, str] = {CounterMetricFamily: "counter", GaugeMetricFamily: "gauge"}
-        type_name = types.get(family.family_type, "histogram")
-        self.rows.append((family.name, type_name, ", ".join(family.label_names), family.help))
+        self.rows.append(
+            (family.name, family.family_type, ", ".join(family.label_names), family.help)
+        )
         return super().register(family)
 
 
 def _process_rows(metrics: Metrics) -> list[tuple[str, str, str, str]]:
     """The metrics of prometheus_client about the process and about Python."""
-    families = [*metrics.process_registry.collect(), *metrics.registry.collect()]
+    process_registry = CollectorRegistry()
+    ProcessCollector(registry=process_registry)
+    families = [*process_registry.collect(), *metrics.registry.collect()]
     return [
         (
             # prometheus_client adds the suffix of a counter when it exports it.

@@ -290,6 +290,51 @@ async def test_deleted_host_clears_the_numbers_and_a_new_one_is_found() -> None:
         await environment.wait_for_ready(HostInfo, "h", "Reconciled")
 
 
+async def test_tags_of_before_a_restart_stay_until_they_are_read() -> None:
+    environment = environment_with_host()
+    environment.create(HostInfo, "h", hostname="esxi-1")
+    async with run_manager(environment, make_controller):
+        await environment.wait_for_ready(HostInfo, "h", "Reconciled")
+        tags = environment.vcenter.tags
+        tags._apply({"host-1": ("zone:a",)})
+        await environment.wait_for_ready(
+            HostInfo, "h", "Reconciled", lambda status: status.tags == ["zone:a"]
+        )
+        # As in a new process: the inventory is there, the tags are not read yet.
+        tags.by_ref, tags.loaded = {}, False
+        environment.modify("HostSystem", "host-1", runtime__inMaintenanceMode=True)
+        info, _ = await environment.wait_for_ready(HostInfo, "h", "MaintenanceMode")
+        assert info.status.tags == ["zone:a"]
+        # Another host has other tags.
+        add_host(environment, "esxi-2", "host-2")
+        await environment.client.patch(HostInfo, info.key, {"spec": {"hostname": "esxi-2"}})
+        await environment.wait_for_ready(
+            HostInfo, "h", "Reconciled", lambda status: status.tags is None
+        )
+        await environment.client.patch(HostInfo, info.key, {"spec": {"hostname": "esxi-1"}})
+        await environment.wait_for_ready(HostInfo, "h", "MaintenanceMode")
+        tags._apply({"host-1": ("zone:b",)})
+        await environment.wait_for_ready(
+            HostInfo, "h", "MaintenanceMode", lambda status: status.tags == ["zone:b"]
+        )
+
+
+async def test_tags_that_are_gone_after_a_restart_are_removed() -> None:
+    environment = environment_with_host()
+    environment.create(HostInfo, "h", hostname="esxi-1")
+    async with run_manager(environment, make_controller):
+        tags = environment.vcenter.tags
+        tags._apply({"host-1": ("zone:a",)})
+        await environment.wait_for_ready(
+            HostInfo, "h", "Reconciled", lambda status: status.tags == ["zone:a"]
+        )
+        tags.by_ref, tags.loaded = {}, False
+        tags._apply({})
+        await environment.wait_for_ready(
+            HostInfo, "h", "Reconciled", lambda status: status.tags is None
+        )
+
+
 async def test_renamed_host_updates_objects_of_both_names() -> None:
     environment = environment_with_host("old")
     environment.create(HostInfo, "old", hostname="old")

@@ -19,7 +19,7 @@ from .properties import differ_only_in_stats
 _STATS_DELAY_SECONDS = 2.0
 
 
-class ClusterSummary(Entity, frozen=True, kw_only=True):
+class ClusterSummary(Entity, frozen=True, kw_only=True, gc=False):
     cluster: ComputeResource
     hosts: int = 0
     # None if vCenter does not report it for a host.

@@ -10,6 +10,7 @@ import re
 import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any, get_args
 
 from .model import AssignedDevice, GraphicsDevice
@@ -124,7 +125,13 @@ def require_items(value: Value) -> list[dict[str, Value]]:
 
 
 def require_refs(value: Value) -> tuple[str, ...]:
-    return tuple([require_ref(item) for item in _require_list(value)])
+    return _share_refs(tuple([require_ref(item) for item in _require_list(value)]))
+
+
+@lru_cache(maxsize=4096)
+def _share_refs(refs: tuple[str, ...]) -> tuple[str, ...]:
+    """The same tuple for equal ones: most VMs of a cluster have one of a few datastores."""
+    return refs
 
 
 def require_host_mounts(value: Value) -> tuple[str, ...]:

@@ -18,8 +18,12 @@ TaskState = Literal["queued", "running", "success", "error"]
 FINAL_TASK_STATES: tuple[TaskState, ...] = ("success", "error")
 
 
-class Entity(Struct, frozen=True, kw_only=True):
-    """An object in the inventory tree."""
+class Entity(Struct, frozen=True, kw_only=True, gc=False):
+    """An object in the inventory tree.
+
+    No value here can be part of a reference cycle, so the garbage collector need not visit them:
+    45,000 VMs took it 0.1 s each time.
+    """
 
     ref: str
     name: str = ""
@@ -27,15 +31,15 @@ class Entity(Struct, frozen=True, kw_only=True):
     parent: str = ""
 
 
-class Folder(Entity, frozen=True, kw_only=True):
+class Folder(Entity, frozen=True, kw_only=True, gc=False):
     """A folder of any type, including the root folder and datastore clusters (StoragePod)."""
 
 
-class Datacenter(Entity, frozen=True, kw_only=True):
+class Datacenter(Entity, frozen=True, kw_only=True, gc=False):
     """In vSphere names are unique only below one parent, so two datacenters may share a name."""
 
 
-class ComputeResource(Entity, frozen=True, kw_only=True):
+class ComputeResource(Entity, frozen=True, kw_only=True, gc=False):
     """A cluster, or the ComputeResource of one standalone host."""
 
     is_cluster: bool = False
@@ -48,13 +52,13 @@ class ComputeResource(Entity, frozen=True, kw_only=True):
     ha_admission_control: bool | None = None
 
 
-class ResourcePool(Entity, frozen=True, kw_only=True):
+class ResourcePool(Entity, frozen=True, kw_only=True, gc=False):
     """A resource pool, a cluster's invisible root pool, or a vApp."""
 
     owner: str = ""
 
 
-class Datastore(Entity, frozen=True, kw_only=True):
+class Datastore(Entity, frozen=True, kw_only=True, gc=False):
     url: str = ""
     accessible: bool | None = None
     # VMFS, NFS, NFS41, vsan, VVOL...
@@ -69,7 +73,7 @@ class Datastore(Entity, frozen=True, kw_only=True):
     hosts: tuple[str, ...] = ()
 
 
-class HostStats(Struct, frozen=True, kw_only=True):
+class HostStats(Struct, frozen=True, kw_only=True, gc=False):
     """quickStats, which vCenter updates every 20 s."""
 
     cpu_usage_mhz: int | None = None
@@ -86,7 +90,7 @@ class GraphicsDevice(Struct, frozen=True, gc=False):
     vms: tuple[str, ...] = ()
 
 
-class AssignableDevice(Struct, frozen=True, order=True):
+class AssignableDevice(Struct, frozen=True, order=True, gc=False):
     """A device that a host can assign to a VM at power-on: Dynamic DirectPath I/O."""
 
     name: str = ""
@@ -97,7 +101,7 @@ class AssignableDevice(Struct, frozen=True, order=True):
     pci_id: str = ""
 
 
-class AssignedDevice(Struct, frozen=True, order=True):
+class AssignedDevice(Struct, frozen=True, order=True, gc=False):
     """A device that a host has assigned to a VM."""
 
     vm: str = ""
@@ -105,7 +109,7 @@ class AssignedDevice(Struct, frozen=True, order=True):
     pci_id: str = ""
 
 
-class AssignableHardware(Struct, frozen=True):
+class AssignableHardware(Struct, frozen=True, gc=False):
     """The devices that a host can assign to VMs, whether in use or not."""
 
     devices: tuple[AssignableDevice, ...] = ()
@@ -113,7 +117,7 @@ class AssignableHardware(Struct, frozen=True):
     groups: tuple[str, ...] = ()
 
 
-class Host(Entity, frozen=True, kw_only=True):
+class Host(Entity, frozen=True, kw_only=True, gc=False):
     """An ESXi host; `parent` is its ComputeResource."""
 
     connection: ConnectionState = ""
@@ -136,7 +140,7 @@ class Host(Entity, frozen=True, kw_only=True):
     stats: HostStats = HostStats()
 
 
-class VirtualMachineStats(Struct, frozen=True, kw_only=True):
+class VirtualMachineStats(Struct, frozen=True, kw_only=True, gc=False):
     """quickStats, which vCenter updates every 20 s."""
 
     cpu_usage_mhz: int | None = None
@@ -161,7 +165,7 @@ class PassthroughDevice(Struct, frozen=True, gc=False):
     vendor_ids: tuple[int, ...] = ()
 
 
-class VirtualMachine(Entity, frozen=True, kw_only=True):
+class VirtualMachine(Entity, frozen=True, kw_only=True, gc=False):
     """A VM or a template."""
 
     host: str = ""
@@ -200,7 +204,7 @@ class VirtualMachine(Entity, frozen=True, kw_only=True):
     stats: VirtualMachineStats = VirtualMachineStats()
 
 
-class Task(Struct, frozen=True, kw_only=True):
+class Task(Struct, frozen=True, kw_only=True, gc=False):
     """A running or recent task."""
 
     ref: str
@@ -216,7 +220,7 @@ class Task(Struct, frozen=True, kw_only=True):
     message: str = ""
 
 
-class Disk(Struct, frozen=True, kw_only=True):
+class Disk(Struct, frozen=True, kw_only=True, gc=False):
     id: str
     name: str
     # The MoRef of the datastore that contains it.
@@ -230,7 +234,7 @@ class Disk(Struct, frozen=True, kw_only=True):
     attached_vm_uuids: tuple[str, ...] = ()
 
 
-class Location(Struct, frozen=True):
+class Location(Struct, frozen=True, gc=False):
     """Where an object is, by names. Fields that do not apply are empty."""
 
     path: str = ""

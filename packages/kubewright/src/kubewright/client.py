@@ -23,6 +23,7 @@ from .api_requests import (
     delete_options,
     patch_request,
     request_for,
+    require_complete,
 )
 from .definition import KindDefinition
 from .errors import Gone, NotFound
@@ -39,8 +40,8 @@ from .responses import (
 from .transport import ApiTransport, Request
 
 T = TypeVar("T", bound=Object)
-# By default the API server looks for fields that the schema does not have, and warns about them in
-# a header that nothing reads. Such a field is dropped in either case.
+# By default the API server searches for fields that the schema does not have, and warns about them
+# in a header that nothing reads. Such a field is dropped in either case.
 _STATUS_QUERY = {"fieldValidation": "Ignore"}
 
 
@@ -203,7 +204,7 @@ class Client(Reader):
         Fields that our class does not declare are kept: the stored object is read first, and ours
         is laid over it.
         """
-        _require_complete(obj)
+        require_complete(obj)
         stored = await self._send_json(
             replace(request_for("GET", obj.definition, obj.key), accept="application/json")
         )
@@ -256,7 +257,7 @@ class Client(Reader):
         removed. The API server spends less on it than on a patch, which it applies to the encoded
         object.
         """
-        _require_complete(obj)
+        require_complete(obj)
         request = request_for(
             "PUT",
             obj.definition,
@@ -390,17 +391,3 @@ class Client(Reader):
             operation=f"create {body.get('kind', path)}",
         )
         return await self._send_json(request)
-
-
-def _require_complete(obj: Object) -> None:
-    """Raise if an update with this object would remove what it does not contain."""
-    definition, name = obj.definition, type(obj).__name__
-    selection = definition.selection
-    if definition.metadata_only or (selection is not None and selection.transform is not None):
-        raise TypeError(f"{name} does not have all fields of the object; use patch or apply")
-    if not obj.metadata.resourceVersion:
-        # An update of a new object would remove the labels, annotations and finalizers of others.
-        raise ValueError(
-            f"{name} {obj.key} has no resourceVersion, so it was not read from the server; get it "
-            "and change it, or use apply to send only the fields that are set"
-        )

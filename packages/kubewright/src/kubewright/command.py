@@ -10,7 +10,6 @@ to the manager.
 from __future__ import annotations
 
 import asyncio
-import gc
 import os
 import signal
 import sys
@@ -20,6 +19,7 @@ from typing import TypeVar
 
 from .errors import ConfigError, Forbidden, KubewrightError, RestartRequired, Unauthorized
 from .flags import Duration, FlagError, HelpRequested, flag, parse_command_line
+from .garbage import GarbageCollector, tune_garbage_collector
 from .kubeconfig import load_config
 from .log import Log, LogOptions, configure_logging
 from .manager import Manager, Options
@@ -268,22 +268,13 @@ async def _serve(
     for number in _STOP_SIGNALS:
         loop.add_signal_handler(number, on_signal, number)
     manager.stopped_leading.connect(start_exit_timer)
-    _tune_garbage_collector()
+    manager.add_runnable(GarbageCollector())
+    tune_garbage_collector()
     try:
         await manager.run(stop)
     finally:
         # Closing the loop waits for threads, and one of them may hang.
         start_exit_timer()
-
-
-def _tune_garbage_collector() -> None:
-    """Reduce the cost of Python's cycle collector."""
-    # Modules, classes and schemas live as long as the process, so it need not visit them again.
-    gc.collect()
-    gc.freeze()
-    # A request creates thousands of short-lived objects. A collection after every 700 of them, as
-    # is the default, took about 3 % of the CPU.
-    gc.set_threshold(10_000, 20, 20)
 
 
 def _add_advice(error: KubewrightError) -> str:

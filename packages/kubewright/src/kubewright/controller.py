@@ -20,9 +20,7 @@ and observedGeneration.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
-from contextlib import suppress
 from datetime import datetime
 from typing import Any, ClassVar, Generic, TypedDict, TypeVar, Unpack, get_args
 
@@ -62,7 +60,6 @@ ReadT = TypeVar("ReadT", bound=Object)
 R = TypeVar("R")
 Outcome = Done | Waiting | None
 
-_STREAM_SYNC_SECONDS = 60.0
 FINALIZER_PREFIX = "kubewright.dev/"
 """The finalizer of a controller that owns kinds across namespaces has its name behind this."""
 
@@ -107,8 +104,7 @@ class Controller(HasPermissions, Generic[T]):
     of them."""
 
     shard_by: ShardBy = "uid"
-    """With -shards: "namespace" if the objects of a namespace depend on each other, "none" if all
-    do. Then one replica reconciles them."""
+    """With -shards: what one replica reconciles. "none" if it has to be all objects."""
     caches_all_shards: ClassVar[bool] = False
     """Whether each replica caches all objects of the kind, for a reconcile that reads others."""
 
@@ -350,14 +346,6 @@ class Controller(HasPermissions, Generic[T]):
         `self.run_async(self.client.get(Pod, key))`.
         """
         return run_async(coroutine)
-
-    async def wait_for_streams(self) -> None:
-        """Wait until the systems behind the streams have been read, for a minute at most."""
-        streams = (source.stream for source in self.sources if isinstance(source, StreamSource))
-        with suppress(TimeoutError):
-            async with asyncio.timeout(_STREAM_SYNC_SECONDS):
-                for event in filter(None, (stream.synced for stream in streams)):
-                    await event.wait()
 
     def cached_kinds(self) -> list[type[Object]]:
         """The kinds that the manager has to keep in the cache for this controller."""

@@ -1,8 +1,8 @@
 """The process: connections, caches, the lease, the controllers and the endpoints; started in this
 order, stopped in reverse.
 
-    reach the API server -> endpoints, webhooks -> watches -> the lease -> each controller when
-    its caches are in sync
+    runnables -> reach the API server -> endpoints, webhooks -> watches -> the lease
+              -> each controller when its caches are in sync
 
     a signal -> no new keys, webhooks not ready -> running reconciles end -> Events are written
              -> runnables end -> the lease is released -> webhooks end -> connections are closed
@@ -42,6 +42,7 @@ from .shard_keys import ShardKeys
 from .shard_runner import sharded_kinds
 from .sharded_run import ShardedRun
 from .shards import Shards
+from .source import wait_for_streams
 from .transport import ManagerTransport, Transport
 from .watch_set import WatchSet
 from .webhook.options import WebhookOptions
@@ -106,7 +107,7 @@ class Manager:
         """Tests pass a `transport` in place of a real connection."""
         self.options = options = options or Options()
         name, identity = options.name, options.identity
-        self._server_address = connection.server
+        self._server = connection.server
         self.log, self.metrics = Log("manager"), Metrics()
         guard = LeaseGuard(expires_at=0.0 if options.elects_leader else math.inf)
         self.shards = Shards(guard, options.shards)
@@ -164,7 +165,6 @@ class Manager:
         self._runnables: list[Runnable] = []
         self._leader_runnables: list[Runnable] = []
         self._healthz_checks: dict[str, HealthCheck] = {}
-        self._readyz_checks: dict[str, HealthCheck] = {}
         self.watches = WatchSet(
             cache,
             self.client,
@@ -173,7 +173,7 @@ class Manager:
             use_watch_list=options.watch_list,
             shard_count=options.shards,
         )
-        self._readyz_checks["watches"] = self.watches.check
+        self._readyz_checks: dict[str, HealthCheck] = {"watches": self.watches.check}
         self.caches_all_shards = False
         """Whether each replica caches all objects although it reconciles only those of its shards;
         for a component that shows all objects."""
@@ -226,15 +226,16 @@ class Manager:
         self.server = server = self._build_server()
         engines: list[Engine[Any]] = []
         try:
-            version = await self.client.server_version()
-            self.log.debug("reached the API server", server=self._server_address, version=version)
             engines = self._build_engines()
             self.cache.seal(self.watches.kinds)
-            await server.start()
-            if self.webhook_runner is not None:
-                await self.webhook_runner.start()
             async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(work) for work in self._background_work(engines)]
+                tasks = [group.create_task(runnable.run()) for runnable in self._runnables]
+                version = await self.client.server_version()
+                self.log.debug("reached the API server", server=self._server, version=version)
+                await server.start()
+                if self.webhook_runner is not None:
+                    await self.webhook_runner.start()
+                tasks += [group.create_task(work) for work in self._background_work(engines)]
                 await stop.wait()
                 await self._drain(engines)
                 for task in tasks:
@@ -253,7 +254,6 @@ class Manager:
     def _background_work(self, engines: list[Engine[Any]]) -> list[Coroutine[Any, Any, None]]:
         return [
             *self.watches.runs(),
-            *(runnable.run() for runnable in self._runnables),
             *([self.webhook_runner.run()] if self.webhook_runner is not None else []),
             self._run_recorder(),
             self.metrics.measure_loop_lag(),
@@ -347,10 +347,8 @@ class Manager:
 
     async def _start_engine(self, engine: Engine[Any]) -> None:
         # Only the kinds of this controller: a missing CRD must not keep the others from starting.
-        await asyncio.gather(
-            self.watches.wait_until_synced(engine.controller.cached_kinds()),
-            engine.controller.wait_for_streams(),
-        )
+        await self.watches.wait_until_synced(engine.controller.cached_kinds())
+        await wait_for_streams(engine.controller.sources)
         self.log.info(
             "Starting workers",
             controller=engine.controller.name,

@@ -89,7 +89,7 @@ class MetricFamily(Generic[SeriesT]):
         label_names: Sequence[str],
         new_series: Callable[[], SeriesT],
     ) -> None:
-        self._family_type = family_type
+        self.family_type = family_type
         self.name, self.help, self.label_names = name, help, label_names
         self._new_series: Callable[[], SeriesT] = new_series
         self._series: dict[tuple[str, ...], SeriesT] = {}
@@ -125,4 +125,4 @@ class MetricFamily(Generic[SeriesT]):
             "gauge": metrics_core.GaugeMetricFamily,
             "histogram": metrics_core.HistogramMetricFamily,
         }
-        return types[self._family_type](self.name, self.help, labels=self.label_names)
+        return types[self.family_type](self.name, self.help, labels=self.label_names)

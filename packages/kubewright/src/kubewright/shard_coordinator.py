@@ -172,12 +172,16 @@ class ShardCoordinator:
         self._wake.set()
 
     async def leave(self) -> None:
-        """Hand over all shards, for the end of the process; returns when none is held."""
+        """Hand over all shards, for the end of the process; returns when none is held, or when the
+        API server does not answer for too long.
+        """
         if self._members is None or not self._guard.member.holds_lease():
             return
         self._stopping_since = self._clock()
         self._wake.set()
-        await self._left.wait()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._stop_seconds):
+                await self._left.wait()
 
     async def release(self) -> None:
         """Give back what is still held, at the end of the process; nothing acts any more."""

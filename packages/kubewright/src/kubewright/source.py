@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import partial
@@ -27,6 +27,7 @@ from .responses import UndecodableObject
 from .slices import call_in_slices
 from .workqueue import LOW_PRIORITY, NORMAL_PRIORITY
 
+_STREAM_SYNC_SECONDS = 60.0
 Enqueue = Callable[[Key, int], None]
 """Puts a key on the queue, with a priority."""
 ReferenceFunction = Callable[[Any], "str | Key | Iterable[str | Key] | None"]
@@ -290,3 +291,12 @@ class PrimaryKindSource:
 
 
 _writer: ContextVar[PrimaryKindSource | None] = ContextVar("writer", default=None)
+
+
+async def wait_for_streams(sources: Iterable[object]) -> None:
+    """Wait until the systems behind the streams have been read, for a minute at most."""
+    streams = (source.stream for source in sources if isinstance(source, StreamSource))
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_STREAM_SYNC_SECONDS):
+            for event in filter(None, (stream.synced for stream in streams)):
+                await event.wait()

@@ -194,7 +194,7 @@ class Connection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
-    async def start_tls(self, context: ssl.SSLContext, server_hostname: str) -> None:
+    async def _start_tls(self, context: ssl.SSLContext, server_hostname: str) -> None:
         transport = await self._loop.start_tls(
             self._transport, self, context, server_hostname=server_hostname
         )
@@ -220,7 +220,7 @@ async def open_connection(origin: Origin) -> Connection:
     try:
         await _open_tunnel(loop, connection, origin, proxy)
         with _ConnectErrors():
-            await connection.start_tls(context, name or host)
+            await connection._start_tls(context, name or host)
     except BaseException:
         connection.abort()
         raise

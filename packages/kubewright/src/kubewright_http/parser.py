@@ -13,6 +13,7 @@ Why is so much rejected? Two readers that disagree about where a response ends t
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import NamedTuple
 
 from .errors import ConnectionBroken, MalformedResponse
@@ -231,12 +232,20 @@ def _parse_head(block: bytes) -> Head:
     match = _STATUS_LINE.fullmatch(status_line)
     if match is None:
         raise MalformedResponse("the response is not HTTP/1.1")
+    # Every line break is a CRLF. Checked for all headers at once: they are in every response.
+    if b"\0" in block or not block.count(b"\n") == block.count(b"\r") == len(lines):
+        raise MalformedResponse("a header with a control character")
     headers = list[tuple[str, str]]()
     for line in lines:
         name, colon, value = line.partition(":")
-        if not colon or not _HEADER_NAME.fullmatch(name):
-            raise MalformedResponse("a header without a valid name")
-        if "\n" in value or "\r" in value or "\0" in value:
-            raise MalformedResponse("a header with a control character")
-        headers.append((name.lower(), value.strip(" \t")))
+        if not colon:
+            raise MalformedResponse("a header without a value")
+        headers.append((_normalize_name(name), value.strip(" \t")))
     return Head(int(match[2]), match[3] or "", match[1] == "0", headers)
+
+
+@lru_cache(maxsize=256)
+def _normalize_name(name: str) -> str:
+    if not _HEADER_NAME.fullmatch(name):
+        raise MalformedResponse("a header without a valid name")
+    return name.lower()

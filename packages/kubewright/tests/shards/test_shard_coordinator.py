@@ -212,6 +212,16 @@ async def test_replica_that_stops_hands_over_within_three_seconds() -> None:
         assert [member.identity for member in read_members(await read_leader(group))] == ["b"]
 
 
+async def test_replica_stops_although_the_api_server_does_not_answer() -> None:
+    async with running_group() as group:
+        one = group.start("a")
+        await group.wait_for(lambda: group.is_complete(6), within=5)
+        one.transport.is_cut = True
+        started = asyncio.get_running_loop().time()
+        await one.coordinator.leave()
+        assert asyncio.get_running_loop().time() - started < 6
+
+
 async def read_leader(group: Group) -> Lease:
     return await Client(group.api).get(Lease, LEADER)
 

@@ -127,6 +127,9 @@ test-long: testenv ## Run in full what make test samples: generated cases, 200 V
 crash-sweep: testenv ## Kill the manager at every call of a VmGroup, in three ways; most of an hour
 	cd tests && PYTHONPATH=../testenv ../$(BIN)/python -m real.crash_sweep $(ARGS)
 
+shard-soak: testenv ## Kill, stop and scale replicas that share the objects, under load; hours
+	cd tests && PYTHONPATH=../testenv ../$(BIN)/python -m real.shard_soak $(ARGS)
+
 histories: setup ## Run 10,000 generated histories of VmGroups in two vCenters; most of an hour
 	cd tests && PYTHONHASHSEED=0 ../$(BIN)/python -m kinds.vmgroup.histories $(ARGS)
 
@@ -396,6 +399,10 @@ walks: testenv ## Count the source files that one event enters in a real manager
 bench-page: setup ## Measure the page in Chromium with 500 hosts and 5,000 VMs
 	@$(BIN)/python -m hack.install_chromium
 	$(BIN)/python -m bench.page $(ARGS)
+
+bench-sharding: testenv ## Compare three replicas that share the objects with one manager
+	$(PIP_INSTALL) --require-hashes -r requirements/bench.txt
+	$(BIN)/python -m bench.sharding $(ARGS)
 
 bench-vmgroup: testenv ## Measure a VmGroup of 50 and its effect on small ones
 	$(PIP_INSTALL) --require-hashes -r requirements/bench.txt

@@ -77,6 +77,7 @@ def _title_of(name: str) -> str:
 
 def _record_metrics() -> _RecordingMetrics:
     metrics = _RecordingMetrics()
+    metrics.register_shard_metrics()
     register_build_info(metrics)
     VCenterMetrics(metrics)
     TopologyMetrics(metrics)

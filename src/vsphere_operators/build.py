@@ -147,7 +147,7 @@ def _add_inventory_metrics(
         InventoryMetricsOptions(
             settings.inventory_metrics_all_vms, settings.inventory_metrics_limit
         ),
-        is_active=manager.holds_lease,
+        is_active=manager.shards.is_leader,
         read_vm_roles=lambda vcenter: VmRoles(
             tracker.nodes_by_vm(vcenter.name),
             groups_by_vm(manager.cache.all(VmGroup), vcenter.inventory),
@@ -221,7 +221,9 @@ def _build_vmgroup_controller(
     metrics.count_phases(partial(manager.cache.all, VmGroup))
     inventories = {name: vcenter.inventory for name, vcenter in vcenters.vcenters_by_name.items()}
     events = VmGroupEvents(manager.recorder, inventories, manager.holds_lease)
-    manager.cache.store(VmGroup).changed.connect(events.on_group_change)
+    manager.cache.store(VmGroup).changed.connect(
+        manager.shards.in_shard_of(VmGroupController.shard_by, events.on_group_change)
+    )
     return VmGroupController(
         vcenters,
         {
@@ -315,7 +317,9 @@ def _build_gpuinfo_controller(
         labeler = NodeLabeler(manager.client, manager.cache, flags.label_limits)
     else:
         manager.add_runnable(
-            LabelCleanup(manager.cache, manager.client, manager.recorder, Log("labels"))
+            LabelCleanup(
+                manager.cache, manager.client, manager.recorder, manager.shards, Log("labels")
+            )
         )
     controller = GPUInfoController(
         tracker,

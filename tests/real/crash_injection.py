@@ -12,6 +12,9 @@ What is a call?  A request of the manager that may change something, except for 
 When is the manager killed?  `before`: the call is not forwarded. `sent`: the call is forwarded, and
     the response is dropped. `answered`: the response is returned, and the manager has a moment to
     handle it. From then on no other call is forwarded until the next manager starts.
+And with a hand-over?  Two managers share the shards. The one that sent the call gets SIGTERM at the
+    same three moments, releases its shards for the other one and is started again. All other calls
+    are forwarded.
 """
 
 from __future__ import annotations
@@ -70,9 +73,11 @@ class CrashPoint:
     operation: str
     number: int
     mode: CrashMode
+    hands_over: bool = False
 
     def __str__(self) -> str:
-        return f"{self.mode:8} {self.operation} #{self.number}"
+        how = "hand-over " if self.hands_over else ""
+        return f"{how}{self.mode:8} {self.operation} #{self.number}"
 
 
 @dataclass(frozen=True)
@@ -84,18 +89,19 @@ class RecognizedRequest:
 
 
 RequestRecognizer = Callable[[web.BaseRequest, bytes], RecognizedRequest | None]
-AsyncCallback = Callable[[], Awaitable[None]]
+ManagerCallback = Callable[[int], Awaitable[None]]
+"""Is called with the number of the manager."""
 
 
 class CrashInjector:
     """Counts the calls of all managers, kills the first one at the point, and starts another."""
 
-    def __init__(self, kill: AsyncCallback, start: AsyncCallback) -> None:
+    def __init__(self, kill: ManagerCallback, start: ManagerCallback) -> None:
         self.kill_manager, self.start_manager = kill, start
         self.crash_point: CrashPoint | None = None
         self.calls: list[MutatingCall] = []
         self.operation_counts: Counter[str] = Counter()
-        self.proxies: list[HttpProxy] = []
+        self.proxies: list[CrashInjectingProxy] = []
         self.is_crashing = False
         self.crashed_call: MutatingCall | None = None
         # By the clock of the event loop.
@@ -123,20 +129,25 @@ class CrashInjector:
             or (point.operation, point.number) != (call.operation, call.number)
         ):
             return None
-        self.crashed_call, self.is_crashing = call, True
+        self.crashed_call, self.is_crashing = call, not point.hands_over
         return point.mode
 
-    async def crash_manager(self) -> None:
+    def start_crash(self, manager: int) -> asyncio.Task[None]:
         """Replace the manager in a task: the connection of the caller breaks meanwhile."""
-        self.restart_task = self.restart_task or asyncio.create_task(self.replace_manager())
-        await asyncio.shield(self.restart_task)
+        if self.restart_task is None:
+            self.restart_task = asyncio.create_task(self.replace_manager(manager))
+        return self.restart_task
 
-    async def replace_manager(self) -> None:
+    async def crash_manager(self, manager: int) -> None:
+        await asyncio.shield(self.start_crash(manager))
+
+    async def replace_manager(self, manager: int) -> None:
         """Kill, wait until all connections of the dead manager are closed, then start another."""
-        await self.kill_manager()
-        await eventually(lambda: not any(proxy.connection_count for proxy in self.proxies))
+        await self.kill_manager(manager)
+        own = [proxy for proxy in self.proxies if proxy.manager == manager]
+        await eventually(lambda: not any(proxy.connection_count for proxy in own))
         self.is_crashing = False
-        await self.start_manager()
+        await self.start_manager(manager)
         self.restarted_at = asyncio.get_running_loop().time()
 
     async def wait_for_restart(self) -> None:
@@ -148,13 +159,17 @@ class CrashInjector:
 
 
 class CrashInjectingProxy(HttpProxy):
-    """A proxy that asks the injector about each call."""
+    """A proxy of one manager that asks the injector about each call."""
 
     def __init__(
-        self, upstream: Upstream, recognize: RequestRecognizer, injector: CrashInjector
+        self,
+        upstream: Upstream,
+        recognize: RequestRecognizer,
+        injector: CrashInjector,
+        manager: int = 0,
     ) -> None:
         super().__init__(upstream.url, upstream.admin_tls, upstream.bearer_tls)
-        self.recognize_request, self.injector = recognize, injector
+        self.recognize_request, self.injector, self.manager = recognize, injector, manager
         injector.proxies.append(self)
 
     @asynccontextmanager
@@ -167,17 +182,22 @@ class CrashInjectingProxy(HttpProxy):
         sent = self.recognize_request(request, body)
         mode = self.injector.crash_mode_for(self.injector.record_call(sent)) if sent else None
         if mode == "before":
-            await self.injector.crash_manager()
+            await self.injector.crash_manager(self.manager)
             raise DropConnection
         async with super().forward(request, body, without) as response:
             if mode == "sent":
                 await response.read()
-                await self.injector.crash_manager()
+                await self.injector.crash_manager(self.manager)
                 raise DropConnection
             yield response
         if mode == "answered":
+            point = self.injector.crash_point
+            if point is not None and point.hands_over:
+                # The response ends when this returns, and a hand-over waits for it.
+                self.injector.start_crash(self.manager)
+                return
             await asyncio.sleep(ANSWER_HANDLING_SECONDS)
-            await self.injector.crash_manager()
+            await self.injector.crash_manager(self.manager)
 
 
 def recognize_kubernetes_request(request: web.BaseRequest, body: bytes) -> RecognizedRequest | None:
@@ -211,14 +231,17 @@ class VCenterUpstream:
     bearer_tls: ssl.SSLContext
 
 
-def vcenter_proxy(vcenter: SimulatedVCenter, injector: CrashInjector) -> CrashInjectingProxy:
+def vcenter_proxy(
+    vcenter: SimulatedVCenter, injector: CrashInjector, manager: int = 0
+) -> CrashInjectingProxy:
     tls = ssl.create_default_context(cafile=str(vcenter.certificate))
     return CrashInjectingProxy(
         VCenterUpstream(vcenter.url.removesuffix("/sdk"), tls, tls),
         recognize_vcenter_request,
         injector,
+        manager,
     )
 
 
-def api_proxy(upstream: Upstream, injector: CrashInjector) -> CrashInjectingProxy:
-    return CrashInjectingProxy(upstream, recognize_kubernetes_request, injector)
+def api_proxy(upstream: Upstream, injector: CrashInjector, manager: int = 0) -> CrashInjectingProxy:
+    return CrashInjectingProxy(upstream, recognize_kubernetes_request, injector, manager)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +28,8 @@ CLONE_SECONDS = 0.1
 # Longer than the start of the next manager and the 10 s after which it may take a clone for lost:
 # it must see this clone running.
 LONG_CLONE_SECONDS = 15.0
+# With SIGTERM a replica hands over within 3 s; then it logs out of vCenter.
+HAND_OVER_SECONDS = 20.0
 # The clones of a lifecycle before its user clones a VM.
 CLONES_BEFORE_COPY = 3
 VCENTER_FLAGS = (
@@ -64,32 +67,85 @@ async def run_observed_manager(
     plane: ControlPlane, vcenter: SimulatedVCenter, namespaces: str, folder: Path, *flags: str
 ) -> AsyncIterator[tuple[ManagerProcess, CrashInjector]]:
     """A manager for these namespaces; the injector sees all of its calls."""
-    await asyncio.to_thread(folder.mkdir, parents=True, exist_ok=True)
-    token = plane.create_service_account_token(SYSTEM_NAMESPACE, SERVICE_ACCOUNT)
 
-    async def kill() -> None:
+    async def kill(_: int) -> None:
         await manager.kill()
 
-    async def start() -> None:
+    async def start(_: int) -> None:
         manager.start()
 
     injector = CrashInjector(kill, start)
     async with AsyncExitStack() as stack:
-        api = await stack.enter_async_context(api_proxy(plane, injector))
-        sdk = await stack.enter_async_context(vcenter_proxy(vcenter, injector))
-        (folder / "ca.crt").write_bytes(sdk.ca.certificate)
-        credentials = write_credentials(folder / "vc-creds", vcenter, GOVMOMI_URL=f"{sdk.url}/sdk")
-        manager_flags = (
-            f"--kubeconfig={api.write_kubeconfig(folder / 'kubeconfig', token)}",
-            f"--vcenter-credentials={credentials}",
-            f"--vcenter-ca-file={folder / 'ca.crt'}",
-            "--zap-log-level=debug",
-            *([f"--watch-namespaces={namespaces}"] if namespaces else []),
+        manager = await _enter_manager(
+            stack, plane, vcenter, namespaces, folder, flags, injector, 0
         )
-        manager = ManagerProcess(folder / "manager.log", *manager_flags, *FREE_PORT_FLAGS, *flags)
-        manager.start()
-        stack.push_async_callback(manager.kill)
         yield manager, injector
+
+
+async def _enter_manager(
+    stack: AsyncExitStack,
+    plane: ControlPlane,
+    vcenter: SimulatedVCenter,
+    namespaces: str,
+    folder: Path,
+    flags: Sequence[str],
+    injector: CrashInjector,
+    number: int,
+) -> ManagerProcess:
+    """Start a manager behind proxies of its own, until the end of the stack."""
+    await asyncio.to_thread(folder.mkdir, parents=True, exist_ok=True)
+    token = plane.create_service_account_token(SYSTEM_NAMESPACE, SERVICE_ACCOUNT)
+    api = await stack.enter_async_context(api_proxy(plane, injector, number))
+    sdk = await stack.enter_async_context(vcenter_proxy(vcenter, injector, number))
+    (folder / "ca.crt").write_bytes(sdk.ca.certificate)
+    credentials = write_credentials(folder / "vc-creds", vcenter, GOVMOMI_URL=f"{sdk.url}/sdk")
+    manager_flags = (
+        f"--kubeconfig={api.write_kubeconfig(folder / 'kubeconfig', token)}",
+        f"--vcenter-credentials={credentials}",
+        f"--vcenter-ca-file={folder / 'ca.crt'}",
+        "--zap-log-level=debug",
+        *([f"--watch-namespaces={namespaces}"] if namespaces else []),
+    )
+    manager = ManagerProcess(folder / "manager.log", *manager_flags, *FREE_PORT_FLAGS, *flags)
+    manager.start()
+    stack.push_async_callback(manager.kill)
+    return manager
+
+
+@asynccontextmanager
+async def run_two_managers(
+    plane: ControlPlane, vcenter: SimulatedVCenter, namespace: str, folder: Path, *flags: str
+) -> AsyncIterator[CrashInjector]:
+    """Two managers that share two shards; the one that the injector selects hands over its own."""
+
+    async def hand_over(number: int) -> None:
+        managers[number].send_signal(signal.SIGTERM)
+        await managers[number].wait_for_exit(within=HAND_OVER_SECONDS)
+
+    async def start(number: int) -> None:
+        managers[number].start()
+
+    injector, managers = CrashInjector(hand_over, start), list[ManagerProcess]()
+    shard_flags = (
+        "--shards=2",
+        f"--leader-election-namespace={SYSTEM_NAMESPACE}",
+        f"--leader-election-id={namespace}",
+    )
+    async with AsyncExitStack() as stack:
+        for number in range(2):
+            manager = await _enter_manager(
+                stack,
+                plane,
+                vcenter,
+                namespace,
+                folder / str(number),
+                (*flags, *shard_flags),
+                injector,
+                number,
+            )
+            managers.append(manager)
+            await manager.wait_for_log("took a shard")
+        yield injector
 
 
 async def set_clone_durations(
@@ -115,8 +171,12 @@ async def run_lifecycle(
     folder: Path,
     point: CrashPoint | None,
     clone_seconds: float = CLONE_SECONDS,
+    *,
+    with_hand_over: bool = False,
 ) -> CrashResult:
-    """One lifecycle in a namespace of its own; the manager is killed at the crash point."""
+    """One lifecycle in a namespace of its own; the manager is killed at the crash point, or hands
+    over to another one.
+    """
     await set_clone_durations(vcenter, point, clone_seconds)
     namespace = f"crash-{uuid.uuid4().hex[:8]}"
     plane.create_namespace(namespace)
@@ -124,9 +184,16 @@ async def run_lifecycle(
     started_at, failure = loop.time(), ""
     try:
         # A VM that a user deletes between two managers is missing, not deleted, for this time.
-        async with run_observed_manager(
-            plane, vcenter, namespace, folder, "--vmgroup-missing-vm-timeout=1s"
-        ) as (_, injector):
+        flag = "--vmgroup-missing-vm-timeout=1s"
+        async with AsyncExitStack() as stack:
+            if with_hand_over:
+                injector = await stack.enter_async_context(
+                    run_two_managers(plane, vcenter, namespace, folder, flag)
+                )
+            else:
+                _, injector = await stack.enter_async_context(
+                    run_observed_manager(plane, vcenter, namespace, folder, flag)
+                )
             injector.crash_point = point
             try:
                 await GroupLifecycle(plane, vcenter, namespace, injector).run()

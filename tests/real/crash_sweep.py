@@ -2,6 +2,7 @@
 
     make crash-sweep                                  # all points, about 20 s each
     make crash-sweep ARGS="--jobs 3 --only CloneVM_Task,Destroy_Task --mode sent"
+    make crash-sweep ARGS="--hand-over"               # instead of a kill, to another manager
 
 One run without a crash lists the calls. A crash point that a later run does not reach is tried
 again and then reported, since it proves nothing. The exit code is 0 if every run passed and every
@@ -35,12 +36,16 @@ VARYING_OPERATION = "PATCH vmgroups/status"
 
 
 def list_crash_points(
-    calls: Sequence[MutatingCall], only: Sequence[str], modes: Sequence[str]
+    calls: Sequence[MutatingCall],
+    only: Sequence[str],
+    modes: Sequence[str],
+    *,
+    hands_over: bool = False,
 ) -> list[CrashPoint]:
     """The crash points of these calls, by the selected operations and modes."""
     wanted = [call for call in calls if not only or call.operation in only]
     return [
-        CrashPoint(call.operation, call.number, mode)
+        CrashPoint(call.operation, call.number, mode, hands_over)
         for call in wanted
         for mode in CRASH_MODES
         if mode in modes
@@ -55,6 +60,7 @@ class CrashSweep:
     folder: Path
     jobs: int
     clone_seconds: float = CLONE_SECONDS
+    hands_over: bool = False
     results: list[CrashResult] = field(default_factory=list)
 
     async def run(self, only: Sequence[str], modes: Sequence[str]) -> bool:
@@ -67,7 +73,7 @@ class CrashSweep:
                 for n in range(self.jobs)
             ]
             uncrashed = await self.run_point(vcenters[0], "uncrashed", None)
-            points = list_crash_points(uncrashed.calls, only, modes)
+            points = list_crash_points(uncrashed.calls, only, modes, hands_over=self.hands_over)
             print(
                 f"{len(uncrashed.calls)} calls, {len(points)} points: "
                 f"{', '.join(map(str, uncrashed.calls))}",
@@ -99,7 +105,12 @@ class CrashSweep:
     ) -> CrashResult:
         """Run and print one line."""
         result = await run_lifecycle(
-            self.control_plane, vcenter, self.folder / name, point, self.clone_seconds
+            self.control_plane,
+            vcenter,
+            self.folder / name,
+            point,
+            self.clone_seconds,
+            with_hand_over=self.hands_over,
         )
         self.results.append(result)
         outcome = (
@@ -166,6 +177,11 @@ async def main(arguments: Sequence[str] | None = None) -> int:
         help="comma-separated: before, sent, answered; all by default",
     )
     parser.add_argument(
+        "--hand-over",
+        action="store_true",
+        help="run two managers with shards, and hand over at each call instead of a kill",
+    )
+    parser.add_argument(
         "--clone-seconds",
         type=float,
         default=CLONE_SECONDS,
@@ -182,7 +198,7 @@ async def main(arguments: Sequence[str] | None = None) -> int:
     folder = Path(tempfile.mkdtemp(prefix="crash-sweep-", dir=options.logs))
     async with ControlPlane(find_binaries(folders=[BINARIES])) as plane:
         install_manifests(plane)
-        sweep = CrashSweep(plane, folder, options.jobs, options.clone_seconds)
+        sweep = CrashSweep(plane, folder, options.jobs, options.clone_seconds, options.hand_over)
         passed = await sweep.run(
             list(filter(None, options.only.split(","))), options.mode.split(",")
         )

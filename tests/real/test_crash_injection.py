@@ -33,12 +33,12 @@ async def test_a_manager_is_killed_at_its_second_write_and_the_next_one_continue
     ):
         start = injector.start_manager
 
-        async def check_and_start() -> None:
+        async def check_and_start(number: int) -> None:
             assert not manager.is_running
             # The API server sets a default for status.observedGeneration.
             status = get_resource(installed, namespace, "second").get("status", {})
             stored.append("conditions" in status)
-            await start()
+            await start(number)
 
         injector.start_manager = check_and_start
         injector.crash_point = CrashPoint("PUT mycustomresources/status", 2, mode)

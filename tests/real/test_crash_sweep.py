@@ -1,6 +1,6 @@
 """A sample of the crash points of a VmGroup's lifecycle; `make crash-sweep` runs all of them.
 
-The sample has each operation and each of the three ways.
+The sample has each operation and each of the three ways, and hand-overs between two managers.
 """
 
 from __future__ import annotations
@@ -29,18 +29,32 @@ CRASH_POINTS = (
 )
 
 
-async def test_a_group_recovers_from_a_crash_at_sampled_calls(
-    pytestconfig: pytest.Config, installed: ControlPlane, tmp_path: Path
+HAND_OVER_POINTS = (
+    CrashPoint("PATCH vmgroups/status", 1, "answered", hands_over=True),
+    CrashPoint("CloneVM_Task", 2, "before", hands_over=True),
+    CrashPoint("CloneVM_Task", 3, "sent", hands_over=True),
+    CrashPoint("PowerOnVM_Task", 1, "answered", hands_over=True),
+    CrashPoint("Destroy_Task", 2, "sent", hands_over=True),
+    CrashPoint("Destroy_Task", 4, "before", hands_over=True),
+)
+
+
+@pytest.mark.parametrize("points", [CRASH_POINTS, HAND_OVER_POINTS], ids=["crash", "hand-over"])
+async def test_a_group_recovers_at_sampled_calls(
+    pytestconfig: pytest.Config,
+    installed: ControlPlane,
+    tmp_path: Path,
+    points: tuple[CrashPoint, ...],
 ) -> None:
-    sweep = CrashSweep(installed, tmp_path, PARALLEL_RUNS)
+    sweep = CrashSweep(installed, tmp_path, PARALLEL_RUNS, hands_over=points[0].hands_over)
     binary = pytestconfig.rootpath / ".testenv/bin/vcsim"
     async with AsyncExitStack() as stack:
         vcenters = [
             await stack.enter_async_context(run_simulator(binary, tmp_path / f"vcsim-{number}"))
             for number in range(PARALLEL_RUNS)
         ]
-        await sweep.run_points(vcenters, CRASH_POINTS)
+        await sweep.run_points(vcenters, points)
     assert {
         str(result.crash_point): result.failure for result in sweep.results if result.failure
     } == {}
-    assert {result.crash_point for result in sweep.results if result.reached} == set(CRASH_POINTS)
+    assert {result.crash_point for result in sweep.results if result.reached} == set(points)

@@ -192,7 +192,9 @@ async def run_gpuinfo_manager(
         labeler = NodeLabeler(manager.client, manager.cache, limits)
     else:
         manager.add_runnable(
-            LabelCleanup(manager.cache, manager.client, manager.recorder, Log("labels"))
+            LabelCleanup(
+                manager.cache, manager.client, manager.recorder, manager.shards, Log("labels")
+            )
         )
     controller = GPUInfoController(
         tracker,

@@ -62,6 +62,9 @@ Not empty if two rules of the NetworkPolicy have a port in common: (list VALUES 
 {{- end }}
 {{- end }}
 {{- define "vsphere-operators.checks" -}}
+{{- if and (gt (int .Values.shards) 1) (not .Values.leaderElection.enabled) }}
+{{- fail "shards is greater than 1, but leaderElection.enabled is false: the replicas need the permissions of the election. Enable it, or set shards=1" }}
+{{- end }}
 {{- if and (gt (int .Values.replicas) 1) (not .Values.leaderElection.enabled) }}
 {{- fail "replicas is greater than 1, but leaderElection.enabled is false: all replicas would act at the same time. Enable the election, or set replicas=1" }}
 {{- end }}

@@ -13,13 +13,13 @@ from kubewright.errors import Conflict, LeaseLost, ServerError, Unreachable
 from kubewright.kind import Key
 from kubewright.kubeconfig import Connection, Identity
 from kubewright.leader import LEASE_DURATION_SECONDS, RENEW_DEADLINE_SECONDS, LeaderElector
+from kubewright.lease_guard import LeaseGuard
 from kubewright.log import Log
 from kubewright.manager import Manager, Options
 from kubewright.metrics import Metrics
 from kubewright.process_presence import ProcessPresence
 from kubewright.testing import eventually
 from kubewright.testing.fake import FakeApi
-from kubewright.transport import LeaseGuard
 
 LEASE_KEY = Key("system", "manager-leader")
 

@@ -157,7 +157,7 @@ def test_rules_and_crds_are_those_of_the_kind() -> None:
 def test_namespaces_of_the_manager_and_of_the_selection_are_intersected() -> None:
     def watched_namespaces(kind: type[Widget], *limit: str) -> list[str]:
         manager = Manager(FAKE_CONNECTION, Options(watch_namespaces=limit), transport=FakeApi())
-        return [reflector.namespace for reflector in manager._build_reflectors(kind)]
+        return [reflector.namespace for reflector in manager.watches.build_reflectors(kind)]
 
     selected = select(Widget, namespaces=("a", "b"))
     assert watched_namespaces(selected) == ["a", "b"]

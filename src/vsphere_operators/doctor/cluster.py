@@ -159,7 +159,7 @@ async def check_cluster(
                 lease,
                 await cluster.transport.server_time() or datetime.now(UTC),
                 installation,
-                leader_election=settings.leader_election,
+                leader_election=settings.leader_election or settings.shards > 1,
                 is_namespace_set=bool(settings.leader_election_namespace),
             ),
         ),
@@ -185,7 +185,7 @@ def _required_grants(settings: Settings, manager: Manager, lease_namespace: str)
         for labeler in labelers
     )
     grants += _webhook_ca_grants(manager, lease_namespace)
-    if settings.leader_election:
+    if settings.leader_election or settings.shards > 1:
         role = f"{MANAGER_NAME}-leader-election-role"
         grants.append(
             Grant(role=role, rules=LEADER_RULES, namespace=lease_namespace, namespaced_role=True)

@@ -9,6 +9,7 @@ from kubewright import Client, Key
 from kubewright.errors import Forbidden
 
 from ..leader_lease import SYSTEM_NAMESPACE, LeaseState, find_leases, get_leases
+from ..shard_leases import describe_owners, format_shards, read_shard_owners, shard_count_of
 from .finding import Finding, ok, problem, warning
 from .installation import Installation
 from .rbac import APPLY_RBAC_COMMAND
@@ -34,6 +35,8 @@ async def check_leader(
         return
     for lease in leases:
         yield check_lease(lease, now)
+        if shard_count_of(lease) > 1 and lease.is_active(now):
+            yield await _check_shards(client, lease, now, installation)
     if not leases and leader_election:
         yield ok("leader", "No leader so far: the lease does not exist")
     elif not leases:
@@ -42,6 +45,8 @@ async def check_leader(
 
 def check_lease(lease: LeaseState, now: datetime) -> Finding:
     if lease.is_active(now):
+        if (count := shard_count_of(lease)) > 1:
+            return ok("leader", f"Replicas share {count} shards (lease {lease.key})")
         return ok("leader", f'"{lease.holder}" is the leader (lease {lease.key})')
     lease_state = lease.describe_end(now)
     if lease.renewed_at is None and lease.holder:
@@ -54,6 +59,29 @@ def check_lease(lease: LeaseState, now: datetime) -> Finding:
         "-l control-plane=controller-manager"
         "   # with 0 replicas: scale it; without a Deployment: make run",
     )
+
+
+async def _check_shards(
+    client: Client, leader: LeaseState, now: datetime, installation: Installation
+) -> Finding:
+    try:
+        owners = await read_shard_owners(client, leader, now)
+    except Forbidden:
+        return warning(
+            "shards",
+            "It is unknown which replica has which shard: this user cannot list leases in "
+            f"namespace {leader.key.namespace}",
+            installation.change_command(APPLY_RBAC_COMMAND, "rbac.create=true"),
+        )
+    if free := [owner.shard for owner in owners if not owner.replica]:
+        return problem(
+            "shards",
+            f"No replica has shard {format_shards(free)}. A shard is free for at most 17 s after "
+            "the end of a replica. If this lasts longer, the replicas cannot write their leases.",
+            f"kubectl -n {leader.key.namespace} logs -l control-plane=controller-manager "
+            "--tail=50 | grep -i lease",
+        )
+    return ok("shards", f"Shards of each replica: {describe_owners(owners)}")
 
 
 def _unreadable_finding(installation: Installation, *keys: Key, leader_election: bool) -> Finding:

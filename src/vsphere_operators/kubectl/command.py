@@ -33,7 +33,7 @@ from ..kinds.vmgroup.types import VmGroup
 from ..version import VERSIONS
 from ..vsphere.faults import VCenterError
 from ..vsphere.vcenter import VCenter
-from . import top, tree, vmgroup, why
+from . import shards, top, tree, vmgroup, why
 from .adopt import AdoptCommand, add_adopt_parser
 from .row_sources import RowSource, choose_source
 from .sources import ClusterReader, load_connection, open_vcenters, read_node_facts
@@ -90,6 +90,7 @@ class _Commands:
             "describe": self._describe,
             "why": self._why,
             "adopt": self._adopt,
+            "shards": self._shards,
         }
         self.topology = TopologyCommands(options, cluster, environ, self._open_vcenters)
 
@@ -149,6 +150,11 @@ class _Commands:
         command = AdoptCommand(self._cluster.client, self._object_key(), self._options)
         value, render = await command.run(width=self._printer.width, color=self._printer.color)
         return self._printer._format_output(value, render)
+
+    async def _shards(self) -> str:
+        rows = await shards.read_shards(self._cluster, self._options.lease)
+        table = shards.shard_table(rows)
+        return self._printer._format_output(rows, lambda: self._render_table(table))
 
     def _row_source(self) -> RowSource:
         return choose_source(
@@ -254,6 +260,9 @@ def _build_parser() -> argparse.ArgumentParser:
     )
     command.add_argument("what", choices=("gpu",), metavar="gpu")
     command.add_argument("name", metavar="NAME")
+    commands.add_parser(
+        "shards", parents=[shared], help="Display which replica of the manager has which shard."
+    )
     add_adopt_parser(commands, shared)
     add_topology_parsers(commands, shared)
     # Not in the help. Users try it here, and _parse_arguments names the right command.

@@ -40,7 +40,7 @@ async def warn_of_stale_objects(
     cluster: ClusterReader, lease: str, *, manager_namespace: str = "", page: str = ""
 ) -> None:
     """`lease` is the Lease as NAMESPACE/NAME; by default it is found by its name."""
-    key = _parse_lease(lease)
+    key = parse_lease(lease)
     namespaces = (SYSTEM_NAMESPACE, cluster.connection_namespace)
     try:
         leases, server_time = await asyncio.gather(
@@ -114,7 +114,7 @@ async def _describe_pods(cluster: ClusterReader, namespace: str) -> str | None:
     )
 
 
-def _parse_lease(text: str) -> Key | None:
+def parse_lease(text: str) -> Key | None:
     if not text:
         return None
     namespace, separator, name = text.partition("/")

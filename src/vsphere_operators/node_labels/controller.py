@@ -208,6 +208,9 @@ class NodeLabelController(Controller[Node]):
     async def reconcile_deleted(self, key: Key) -> None:
         self._states.pop(key.name, None)
 
+    def forget(self, node: Node) -> None:
+        self._states.pop(node.metadata.name, None)
+
     async def _try_write(
         self, write: _Write, node: Node, state: _NodeState, desired: _Desired
     ) -> float | None:

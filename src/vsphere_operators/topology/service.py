@@ -38,9 +38,13 @@ def add_topology(
 ) -> TopologyServer:
     """Call it after the controllers were added: their kinds are those that can be read."""
     log, identity = Log("topology"), manager.options.identity
+    # The page of each replica shows all objects.
+    manager.caches_all_shards = True
 
     def describe_manager() -> model.Manager:
-        return model.Manager(version=_VERSION, identity=identity, isLeader=manager.holds_lease())
+        return model.Manager(
+            version=_VERSION, identity=identity, isLeader=manager.shards.is_leader()
+        )
 
     for permission in TOPOLOGY_PERMISSIONS:
         # Only controllers declare permissions; this one is always part of the manager.

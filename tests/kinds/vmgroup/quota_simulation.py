@@ -201,7 +201,7 @@ class History:
                     tasks,
                     self.memory.list_sent_tasks(self.watching_since),
                     memory.find_request(record, self.watching_since),
-                    self.memory.acting_since(self.watching_since),
+                    self.memory.acting_since(uid, self.watching_since),
                     self.now,
                 )
                 for record in records

@@ -56,7 +56,32 @@ def test_a_process_acts_from_its_first_reconcile_or_the_load_of_the_inventory() 
     store.for_group("uid-1")
     clock.now = 300.0
     store.for_group("uid-2")
-    assert (store.acting_since(loaded_at=100.0), store.acting_since(250.0)) == (200.0, 250.0)
+    assert store.acting_since("uid-1", loaded_at=100.0) == 200.0
+    assert store.acting_since("uid-1", loaded_at=250.0) == 250.0
+
+
+def test_a_process_acts_for_a_group_of_another_since_it_saw_a_record_that_it_did_not_write() -> (
+    None
+):
+    """Another replica had the group until then, and may have sent a clone just before."""
+    clock = FakeClock()
+    store = GroupMemoryStore(clock)
+    clock.now = 200.0
+    memory = store.for_group("uid-1")
+    own, foreign = make_record("own"), make_record("foreign")
+    memory.expect_records([], [own])
+    memory.observe_records([own])
+    clock.now = 300.0
+    memory.observe_records([own])
+    assert store.acting_since("uid-1", 100.0) == 200.0
+    memory.observe_records([own, foreign])
+    clock.now = 400.0
+    memory.observe_records([own, foreign])
+    assert store.acting_since("uid-1", 100.0) == 300.0
+    # The shard came back: since then, another replica may have sent more.
+    store.forget("uid-1")
+    store.for_group("uid-1").observe_records([own])
+    assert store.acting_since("uid-1", 100.0) == 400.0
 
 
 def test_only_new_attempts_are_unsent() -> None:

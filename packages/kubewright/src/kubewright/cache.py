@@ -54,6 +54,7 @@ class Origin(enum.Enum):
     INITIAL_LIST = enum.auto()
     WATCH = enum.auto()  # also a list after the first one, and our write through another class
     OWN_WRITE = enum.auto()
+    RELEASED = enum.auto()  # nothing has changed: another replica has the object from now on
 
 
 class Signal(Generic[*Arguments]):
@@ -98,6 +99,8 @@ class Store(Generic[T]):
         self._watched_revisions: dict[str, int] = {}
         # By uid, what our own writes removed: versions up to this revision are ignored.
         self._removed_revisions: dict[str, float] = {}
+        self.accepts: Callable[[ObjectMeta], bool] | None = None
+        """Whether the watch delivers an object; None if it delivers all objects."""
         self._parts = PartSharer()
 
     def add_index(self, name: str, index_function: IndexFunction) -> None:
@@ -179,6 +182,7 @@ class Store(Generic[T]):
         # Without a watch of its namespace, the object's deletion would never be noticed.
         return (
             self._is_watched(metadata.namespace)
+            and (self.accepts is None or self.accepts(metadata))
             and metadata.revision > self.watched_revision(metadata.namespace)
             and (old is None or metadata.revision > old.metadata.revision)
             and not self._was_removed(metadata)
@@ -195,12 +199,25 @@ class Store(Generic[T]):
         if len(self._removed_revisions) > _MAX_REMEMBERED_REMOVALS:
             del self._removed_revisions[next(iter(self._removed_revisions))]
 
-    def finish_list(self, listed: set[Key], revision: int, namespace: str, *, force: bool) -> None:
-        """Remove the objects that a complete list does not contain, unless they are newer."""
+    def finish_list(
+        self,
+        listed: set[Key],
+        revision: int,
+        namespace: str,
+        *,
+        force: bool,
+        covers: Callable[[ObjectMeta], bool] | None = None,
+    ) -> None:
+        """Remove the objects that a complete list does not contain, unless they are newer.
+
+        With `covers`, the list was one of the objects for which it returns True.
+        """
         missing = [
             key
-            for key in self.objects
-            if key not in listed and (not namespace or key.namespace == namespace)
+            for key, obj in self.objects.items()
+            if key not in listed
+            and (not namespace or key.namespace == namespace)
+            and (covers is None or covers(obj.metadata))
         ]
         for key in missing:
             old = self.objects[key]
@@ -211,6 +228,12 @@ class Store(Generic[T]):
             # The backup may have the objects that we deleted.
             self._removed_revisions.clear()
         self.advance_revision(revision, namespace)
+
+    def release(self, covers: Callable[[ObjectMeta], bool]) -> None:
+        """Drop the objects that the watch does not deliver any more."""
+        for key, obj in list(self.objects.items()):
+            if covers(obj.metadata):
+                self._apply_change(key, obj, None, Origin.RELEASED)
 
     def _apply_change(
         self,

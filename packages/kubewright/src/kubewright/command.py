@@ -81,6 +81,13 @@ class ManagerFlags:
         "Namespace of the Lease. Defaults to the namespace of the Pod.",
         env="POD_NAMESPACE",
     )
+    shards: int = flag(
+        "shards",
+        1,
+        "Number of shards that the replicas divide among them. With 1, one replica is active. With "
+        "more, all are, and leader election is on. Choose about four for each replica.",
+        env="SHARDS",
+    )
     watch_namespaces: str = flag(
         "watch-namespaces",
         "",
@@ -142,6 +149,7 @@ class ManagerFlags:
             leader_election=self.leader_election,
             leader_election_id=self.leader_election_id,
             leader_election_namespace=self.leader_election_namespace,
+            shards=self.shards,
             watch_namespaces=_split_commas(self.watch_namespaces),
             watch_list=self.watch_list,
             graceful_shutdown_seconds=self.graceful_shutdown_seconds,

@@ -39,6 +39,7 @@ from .own_writes import OwnWrites
 from .permission import HasPermissions
 from .predicate import Predicate, any_change
 from .recorder import EventRecorder, EventType
+from .shard_ranges import ShardBy
 from .source import (
     ChildId,
     IndexedKindSource,
@@ -101,6 +102,11 @@ class Controller(HasPermissions, Generic[T]):
     debounce_seconds: ClassVar[float] = 0.0
     """How long a change waits for more changes of the same object. Then one reconcile handles all
     of them."""
+
+    shard_by: ShardBy = "uid"
+    """With -shards: what one replica reconciles. "none" if it has to be all objects."""
+    caches_all_shards: ClassVar[bool] = False
+    """Whether each replica caches all objects of the kind, for a reconcile that reads others."""
 
     sources: list[IndexedKindSource | MappedKindSource | OwnedKindSource | StreamSource]
     read_kinds: list[type[Object]]
@@ -176,6 +182,9 @@ class Controller(HasPermissions, Generic[T]):
         be missed needs a finalizer.
         """
         return None
+
+    def forget(self, obj: T) -> None:
+        """Drop what this process remembers: with -shards, another replica has the object now."""
 
     def overrides(self, method: str) -> bool:
         return getattr(type(self), method) is not getattr(Controller, method)
@@ -363,6 +372,7 @@ class ControllerOptions(TypedDict, total=False):
     backoff: Backoff
     rate_limit: RateLimit
     debounce_seconds: float
+    shard_by: ShardBy
 
 
 def controller(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterable
 from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
@@ -22,6 +22,7 @@ from .metrics import ControllerMetrics, Metrics, QueueMetrics
 from .object_reconciler import ObjectReconciler
 from .recorder import EventRecorder
 from .responses import UndecodableObject
+from .shard_keys import ShardKeys
 from .slices import call_in_slices
 from .source import PrimaryKindSource
 from .status import StatusWriter
@@ -31,6 +32,7 @@ from .write_limit import has_low_priority
 
 T = TypeVar("T", bound=Object)
 
+_FORGET_BATCH = 500
 _CANCEL_GRACE_SECONDS = 5.0
 """How long a cancelled reconcile may take to end before another worker takes its place."""
 
@@ -48,8 +50,12 @@ class Engine(Generic[T]):
         metrics: Metrics,
         log: Log,
         clears_status: bool = True,
+        shards: ShardKeys | None = None,
     ) -> None:
-        """`clears_status` is false if the kind has other controllers, which write to its status."""
+        """`clears_status` is false if the kind has other controllers, which write to its status.
+        With `shards`, only keys of active shards are handled.
+        """
+        self._shards = shards
         self.controller = controller
         # A class attribute cannot be generic, so mypy does not know that this is T.
         self._kind: type[T] = controller.kind  # type: ignore[assignment]
@@ -101,23 +107,76 @@ class Engine(Generic[T]):
         )
 
     def _enqueue_change(self, key: Key, priority: int) -> None:
+        if self._shards is not None and not self._shards.is_active(key):
+            return
         if self.controller.debounce_seconds:
             self.queue.add_after(key, self.controller.debounce_seconds, priority)
         else:
             self.queue.add(key, priority)
 
     def start(self) -> None:
-        """Start the workers, and enqueue every object. The caches are in sync by now."""
+        """Start the workers, and enqueue every object. The caches are in sync by now.
+
+        With shards, the objects of each are enqueued by `start_shard`.
+        """
         self.queue.accepting = True
-        call_in_slices(
-            lambda key: self.queue.add(key, LOW_PRIORITY),
-            self._primary_source.keys_without_change(),
-        )
+        call_in_slices(lambda key: self.queue.add(key, LOW_PRIORITY), self._keys_without_change())
         for _ in range(self.controller.max_concurrent_reconciles):
             self._start_task(self._run_worker())
         self._start_task(self._replace_stuck_workers())
         if self.controller.resync_seconds:
             self._start_task(self._resync())
+
+    def _keys_without_change(self) -> Iterable[Key]:
+        keys, shards = self._primary_source.keys_without_change(), self._shards
+        return keys if shards is None else (key for key in keys if shards.is_active(key))
+
+    def start_shard(self, shard: int) -> None:
+        """Take the keys of the shard from now on. Its lease is held, and its objects are cached."""
+        shards = self._shards
+        if shards is None or shard in shards.active:
+            return
+        if self.controller.overrides("forget"):
+            # Another replica may have written since this process last had the shard.
+            for key in shards.keys_of(shard):
+                self._forget(key)
+        shards.active.add(shard)
+        call_in_slices(
+            lambda key: self.queue.add(key, LOW_PRIORITY),
+            (
+                key
+                for key in self._primary_source.keys_without_change()
+                if shards.shard_of_key(key) == shard
+            ),
+        )
+
+    async def stop_shard(self, shard: int, timeout_seconds: float) -> None:
+        """Take no new key of the shard, and wait for the running ones.
+
+        User code that takes longer is cancelled. It may ignore that, or block a thread: then this
+        does not return before it has ended.
+        """
+        shards = self._shards
+        if shards is None or shard not in shards.active:
+            return
+        shards.active.discard(shard)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_seconds):
+                await shards.wait_until_idle(shard)
+        for key in shards.running(shard):
+            self._reconciler.running_calls.hand_over(key)
+        await shards.wait_until_idle(shard)
+        for number, key in enumerate(shards.keys_of(shard), 1):
+            self._forget(key)
+            if number % _FORGET_BATCH == 0:
+                await asyncio.sleep(0)
+
+    def _forget(self, key: Key) -> None:
+        self.queue.forget(key)
+        self._status_writer.forget(key)
+        obj = self._store.objects.get(key)
+        if obj is not None and not isinstance(obj, UndecodableObject):
+            self.controller.forget(obj)
 
     async def _resync(self) -> None:
         seconds = self.controller.resync_seconds
@@ -128,7 +187,7 @@ class Engine(Generic[T]):
                 lambda key: self.queue.add_after(
                     key, random.uniform(0, seconds / 10), LOW_PRIORITY
                 ),
-                self._primary_source.keys_without_change(),
+                self._keys_without_change(),
             )
 
     def _start_task(self, work: Coroutine[Any, Any, None]) -> None:
@@ -157,6 +216,10 @@ class Engine(Generic[T]):
         # A stuck key has another worker already: this one ends once its reconcile has ended.
         while key not in self._stuck_keys and (entry := await self._next_key()) is not None:
             key, priority = entry
+            if self._shards is not None and not self._shards.begin(key):
+                self.queue.forget(key)
+                self.queue.done(key)
+                continue
             has_low_priority.set(priority < NORMAL_PRIORITY)
             self._metrics.active_workers.inc()
             started = loop.time()
@@ -167,6 +230,8 @@ class Engine(Generic[T]):
             finally:
                 self._metrics.active_workers.dec()
                 self._metrics.reconcile_seconds.observe(loop.time() - started)
+                if self._shards is not None:
+                    self._shards.end(key)
                 self.queue.done(key)
         self._stuck_keys.discard(key)
 

@@ -27,6 +27,7 @@ And two processes with the same identity?  The Lease is a process's own only if 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -34,21 +35,21 @@ from .builtin import Lease, LeaseSpec
 from .client import Client
 from .errors import AlreadyExists, Conflict, Forbidden, KubewrightError, LeaseLost, NotFound
 from .kind import Key, ObjectMeta
+from .lease_guard import LeaseGuard
 from .log import Log
 from .metrics import Metrics
 from .process_presence import ProcessPresence
-from .transport import LeaseGuard
 
 # client-go's defaults for the three; a standby of ours polls twice as often.
 LEASE_DURATION_SECONDS = 15.0
 RENEW_DEADLINE_SECONDS = 10.0
-_RETRY_PERIOD_SECONDS = 2.0
+RETRY_PERIOD_SECONDS = 2.0
 _STANDBY_POLL_SECONDS = 1.0
 # The address of the holder's socket, by which its end can be proven: see process_presence.py.
 _PRESENCE_ANNOTATION = "kubewright/holder-presence"
 
 
-def _micro_time_now() -> str:
+def micro_time_now() -> str:
     # The API server rejects a MicroTime that does not have exactly six decimals.
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
@@ -66,8 +67,12 @@ class LeaderElector:
         metrics: Metrics,
         log: Log,
         presence: ProcessPresence | None = None,
+        labels: Mapping[str, str] | None = None,
     ) -> None:
-        """Without a `presence`, it is established with the first try to take the lease."""
+        """Without a `presence`, it is established with the first try to take the lease. A lease
+        that does not exist is created with the `labels`.
+        """
+        self._labels = dict(labels or {})
         self._client, self.key, self._identity = client, key, identity
         self._presence = presence
         # Whether this process has sent a write of the Lease that was not rejected. The identity
@@ -99,8 +104,8 @@ class LeaderElector:
     async def renew_until_lost(self) -> None:
         """Renew the lease; raise LeaseLost when that fails for the whole renew deadline."""
         while True:
-            await asyncio.sleep(_RETRY_PERIOD_SECONDS)
-            while not await self.try_acquire_or_renew():
+            await asyncio.sleep(RETRY_PERIOD_SECONDS)
+            while not await self.try_acquire_or_renew(only_renew=True):
                 if not self.guard.holds_lease():
                     self._metrics.leader_status.labels(str(self.key)).set(0)
                     lease = self._observed_lease
@@ -111,16 +116,20 @@ class LeaderElector:
                         "two managers never act at the same time. If this repeats, the API server "
                         "or this node is too slow."
                     )
-                await asyncio.sleep(_RETRY_PERIOD_SECONDS / 4)
+                await asyncio.sleep(RETRY_PERIOD_SECONDS / 4)
 
-    async def try_acquire_or_renew(self) -> bool:
-        """Try once to take or renew the lease; True if this process holds it now."""
+    async def try_acquire_or_renew(self, *, only_renew: bool = False) -> bool:
+        """Try once to take or renew the lease; True if this process holds it now.
+
+        With `only_renew` a lease that another process has held in the meantime is lost, although
+        it may be free again: this process has missed what that one did.
+        """
         # Counted from before the request: a late answer must not extend our term beyond the
         # moment at which another manager may take over.
         sent_at = self._clock()
         try:
             async with asyncio.timeout(RENEW_DEADLINE_SECONDS / 2):
-                if not await self._acquire_or_renew():
+                if not await self._acquire_or_renew(only_renew):
                     return False
         except (KubewrightError, TimeoutError) as error:
             self._log_problem(error)
@@ -129,7 +138,7 @@ class LeaderElector:
         self._logged_problem = ""
         return True
 
-    async def _acquire_or_renew(self) -> bool:
+    async def _acquire_or_renew(self, only_renew: bool) -> bool:
         if self._presence is None:
             # In a thread: it reads files.
             self._presence = await asyncio.to_thread(ProcessPresence, self._identity)
@@ -145,10 +154,10 @@ class LeaderElector:
         except NotFound:
             # The Lease was deleted. Its holder may not have noticed yet, so it counts as held
             # until it would have expired.
-            if self._is_held_by_another():
+            if self.is_held_by_another():
                 return False
             return await self._create_lease()
-        if self._is_held_by_another():
+        if self.is_held_by_another() or (only_renew and not self._is_holder()):
             self.guard.expires_at = 0.0
             return False
         return await self._write_lease(renewing=self._is_holder())
@@ -161,7 +170,13 @@ class LeaderElector:
             and self._may_have_written
         )
 
-    def _is_held_by_another(self) -> bool:
+    @property
+    def holder(self) -> str:
+        """The holder as last observed, or ""."""
+        return self._observed_lease.spec.holderIdentity if self._observed_lease else ""
+
+    def is_held_by_another(self) -> bool:
+        """Whether the lease, as last observed, is certainly or possibly held by another process."""
         lease = self._observed_lease
         return (
             lease is not None
@@ -196,6 +211,7 @@ class LeaderElector:
         metadata = ObjectMeta(
             name=self.key.name,
             namespace=self.key.namespace,
+            labels=self._labels,
             annotations={_PRESENCE_ANNOTATION: self._address} if self._address else {},
         )
         lease = Lease(metadata=metadata, spec=LeaseSpec(**self._build_spec(renewing=False)))
@@ -227,7 +243,7 @@ class LeaderElector:
         return self._presence.address if self._presence is not None else ""
 
     def _build_spec(self, *, renewing: bool) -> dict[str, Any]:
-        now = _micro_time_now()
+        now = micro_time_now()
         spec = {
             "holderIdentity": self._identity,
             "leaseDurationSeconds": int(LEASE_DURATION_SECONDS),
@@ -248,7 +264,7 @@ class LeaderElector:
     async def _clear_holder(self) -> None:
         # Twice: a renewal that was cancelled may have changed the lease since we last saw it.
         for _ in range(2):
-            spec = {"holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": _micro_time_now()}
+            spec = {"holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": micro_time_now()}
             try:
                 await self._patch_lease(spec)
                 return
@@ -276,7 +292,7 @@ class LeaderElector:
         try:
             # Not asyncio.timeout: this task may have been cancelled, and before Python 3.11.3 the
             # cancellation would replace the TimeoutError.
-            await asyncio.wait_for(self._clear_holder(), _RETRY_PERIOD_SECONDS)
+            await asyncio.wait_for(self._clear_holder(), RETRY_PERIOD_SECONDS)
             self._log.info("released the leader lease")
         except (KubewrightError, TimeoutError) as error:
             self._log.error(

@@ -30,16 +30,21 @@ from .controller import Controller
 from .declaration import check_controller
 from .engine import Engine
 from .errors import ConfigError
-from .kind import Key, Object
+from .kind import Key
 from .kubeconfig import Connection
 from .leader import LeaderElector
+from .lease_guard import LeaseGuard
 from .log import Log
 from .metrics import Metrics
 from .recorder import EventRecorder
-from .reflector import Reflector
+from .shard_guard import ANY_SHARD, set_current_shard
+from .shard_keys import ShardKeys
+from .shard_runner import sharded_kinds
+from .sharded_run import ShardedRun
+from .shards import Shards
 from .source import wait_for_streams
-from .transport import ApiTransport, LeaseGuard, Transport
-from .watch_health import describe_age
+from .transport import ManagerTransport, Transport
+from .watch_set import WatchSet
 from .webhook.options import WebhookOptions
 
 if TYPE_CHECKING:
@@ -47,18 +52,9 @@ if TYPE_CHECKING:
     from .webhook.runner import WebhookRunner
     from .webhook.types import Conversion, Webhook
 
-_LOOP_LAG_INTERVAL_SECONDS = 5.0
 # Of the time for a graceful shutdown. The remainder is for cancelled tasks, Events, runnables
 # and the lease.
 _DRAIN_FRACTION = 0.7
-
-
-class ManagerTransport(ApiTransport, Protocol):
-    def without_lease_guard(self) -> ManagerTransport:
-        """A transport to the same server that writes without a lease."""
-        ...
-
-    async def close(self) -> None: ...
 
 
 class Runnable(Protocol):
@@ -91,6 +87,11 @@ class Options:
     graceful_shutdown_seconds: float = 30.0
     webhooks: WebhookOptions = field(default_factory=WebhookOptions)
     identity: str = field(default_factory=_new_process_identity)
+    shards: int = 1
+
+    @property
+    def elects_leader(self) -> bool:
+        return self.leader_election or self.shards > 1
 
 
 class Manager:
@@ -108,21 +109,27 @@ class Manager:
         name, identity = options.name, options.identity
         self._server = connection.server
         self.log, self.metrics = Log("manager"), Metrics()
-        guard = LeaseGuard(expires_at=0.0 if options.leader_election else math.inf)
-        self.holds_lease = guard.holds_lease
+        guard = LeaseGuard(expires_at=0.0 if options.elects_leader else math.inf)
+        self.shards = Shards(guard, options.shards)
+        self.holds_lease = self.shards.guard.holds_lease
         """Whether a write may be sent now: while this process certainly holds the lease, or
         always without leader election."""
         self.transport: ManagerTransport = transport or Transport(
             connection,
             metrics=self.metrics,
-            guard=guard if options.leader_election else None,
+            guard=self.shards.guard if options.elects_leader else None,
             user_agent=f"{name}/{os.getpid()} (kubewright)",
         )
         self._transport_without_lease: ManagerTransport = self.transport.without_lease_guard()
         self.cache = cache = Cache(self.log)
         self.client = Client(self.transport, field_manager=name, cache=cache)
         self.recorder = EventRecorder(
-            self.client, self.metrics, self.log, component=name, instance=identity
+            self.client,
+            self.metrics,
+            self.log,
+            component=name,
+            instance=identity,
+            may_record=self.shards.guard.holds_lease if options.shards > 1 else None,
         )
         # A standby writes too: the Lease, reviews for /metrics, and certificates of webhooks.
         self._client_without_lease = client = Client(
@@ -144,11 +151,32 @@ class Manager:
         self.conversions: list[Conversion[Any, Any]] = []
         self.webhook_runner: WebhookRunner | None = None
         self.server: Server | None = None
+        self._sharded: ShardedRun | None = None
+        if self.shards.sharded_guard is not None:
+            self._sharded = ShardedRun(
+                client,
+                lease,
+                identity,
+                self.shards.sharded_guard,
+                metrics=self.metrics,
+                log=self.log,
+                stop_seconds=options.graceful_shutdown_seconds * _DRAIN_FRACTION,
+            )
         self._runnables: list[Runnable] = []
         self._leader_runnables: list[Runnable] = []
         self._healthz_checks: dict[str, HealthCheck] = {}
-        self._readyz_checks: dict[str, HealthCheck] = {"watches": self._check_watches}
-        self._reflectors: dict[type[Object], list[Reflector[Any]]] = {}
+        self.watches = WatchSet(
+            cache,
+            self.client,
+            self.metrics,
+            namespaces=options.watch_namespaces,
+            use_watch_list=options.watch_list,
+            shard_count=options.shards,
+        )
+        self._readyz_checks: dict[str, HealthCheck] = {"watches": self.watches.check}
+        self.caches_all_shards = False
+        """Whether each replica caches all objects although it reconciles only those of its shards;
+        for a component that shows all objects."""
 
     def add(self, component: Controller[Any] | Webhook[Any] | Conversion[Any, Any]) -> None:
         """Add a controller, a webhook or a conversion."""
@@ -198,8 +226,8 @@ class Manager:
         self.server = server = self._build_server()
         engines: list[Engine[Any]] = []
         try:
-            engines = [self._build_engine(controller) for controller in self.controllers]
-            self.cache.seal(self._reflectors)
+            engines = self._build_engines()
+            self.cache.seal(self.watches.kinds)
             async with asyncio.TaskGroup() as group:
                 tasks = [group.create_task(runnable.run()) for runnable in self._runnables]
                 version = await self.client.server_version()
@@ -216,7 +244,7 @@ class Manager:
             raise _first_cause(error_group) from error_group
         finally:
             await asyncio.gather(*(engine.stop(0) for engine in engines))
-            await self.leader.release()
+            await (self._sharded or self.leader).release()
             if self.webhook_runner is not None:
                 await self.webhook_runner.stop()
             await server.stop()
@@ -225,10 +253,10 @@ class Manager:
 
     def _background_work(self, engines: list[Engine[Any]]) -> list[Coroutine[Any, Any, None]]:
         return [
-            *(reflector.run() for reflector in self._all_reflectors()),
+            *self.watches.runs(),
             *([self.webhook_runner.run()] if self.webhook_runner is not None else []),
-            self.recorder.run(),
-            self._measure_loop_lag(),
+            self._run_recorder(),
+            self.metrics.measure_loop_lag(),
             self._run_controllers(engines),
         ]
 
@@ -237,6 +265,8 @@ class Manager:
         reconcile is interrupted.
         """
         seconds = self.options.graceful_shutdown_seconds
+        if self._sharded is not None:
+            await self._sharded.leave()
         self.log.info("stopping: waiting for running reconciles", seconds=seconds)
         webhooks = [self.webhook_runner.drain()] if self.webhook_runner is not None else []
         stopping = (engine.stop(seconds * _DRAIN_FRACTION) for engine in engines)
@@ -245,10 +275,23 @@ class Manager:
             async with asyncio.timeout(1.0):
                 await self.recorder.flush()
 
+    async def _run_recorder(self) -> None:
+        # Its Events are about objects of all shards; `may_record` was checked for each.
+        set_current_shard(ANY_SHARD)
+        await self.recorder.run()
+
+    def _build_engines(self) -> list[Engine[Any]]:
+        is_sharded = self.options.shards > 1 and not self.caches_all_shards
+        sharded = sharded_kinds(self.controllers) if is_sharded else {}
+        for controller in self.controllers:
+            for kind in controller.cached_kinds():
+                self.watches.add(kind, sharded.get(kind))
+        return [self._build_engine(controller) for controller in self.controllers]
+
     def _build_engine(self, controller: Controller[Any]) -> Engine[Any]:
         resource = controller.kind.definition.group_resource
         resources = [other.kind.definition.group_resource for other in self.controllers]
-        engine: Engine[Any] = Engine(
+        return Engine(
             controller,
             cache=self.cache,
             client=self.client,
@@ -257,69 +300,43 @@ class Manager:
             log=Log("controller"),
             # Another controller of the kind has written to the status too.
             clears_status=resources.count(resource) == 1,
-        )
-        for kind in controller.cached_kinds():
-            if kind not in self._reflectors:
-                self._reflectors[kind] = self._build_reflectors(kind)
-        return engine
-
-    def _build_reflectors(self, kind: type[Object]) -> list[Reflector[Any]]:
-        """One watch for the whole cluster, or one for each namespace that is watched."""
-        store = self.cache.store(kind)
-        reflectors = [
-            Reflector(
-                kind,
-                store,
-                self.client,
-                self.metrics,
-                Log("cache"),
-                namespace=name,
-                use_watch_list=self.options.watch_list,
+            shards=ShardKeys(
+                self.cache.store(controller.kind), controller.shard_by, self.options.shards
             )
-            for name in self._watched_namespaces(kind) or ("",)
-        ]
-        self.metrics.watch_age.labels(store.name).set_function(
-            lambda: max(reflector.age_seconds for reflector in reflectors)
+            if self.options.shards > 1
+            else None,
         )
-        self.metrics.watch_silent.labels(store.name).set_function(
-            lambda: float(any(reflector.is_silent for reflector in reflectors))
-        )
-        self.metrics.cached_objects.labels(store.name).set_function(lambda: len(store.objects))
-        return reflectors
-
-    def _watched_namespaces(self, kind: type[Object]) -> tuple[str, ...]:
-        """The namespaces that both the manager and the selection of the kind are limited to."""
-        selection, limit = kind.definition.selection, self.options.watch_namespaces
-        if not kind.definition.namespaced:
-            return ()
-        if selection is None or not selection.namespaces:
-            return limit
-        selected = selection.namespaces
-        if limit and not (selected := tuple(name for name in selected if name in limit)):
-            # Without a watch the cache would be empty, as if there were no such objects.
-            raise ConfigError(
-                f"{kind.__name__} is outside of the namespaces that the manager watches "
-                f"(-watch-namespaces={','.join(limit)}); add one of "
-                f"{', '.join(selection.namespaces)}"
-            )
-        return selected
-
-    def _all_reflectors(self) -> list[Reflector[Any]]:
-        return [reflector for reflectors in self._reflectors.values() for reflector in reflectors]
 
     async def _run_controllers(self, engines: list[Engine[Any]]) -> None:
-        if not self.options.leader_election:
+        if not self.options.elects_leader:
             return await self._run_leader_work(engines)
-        # The watches fill the caches in the meantime.
-        await self.leader.acquire()
-        self.started_leading.emit()
         try:
-            async with asyncio.TaskGroup() as group:
-                group.create_task(self.leader.renew_until_lost())
-                group.create_task(self._run_leader_work(engines))
+            await (
+                self._sharded.run(
+                    engines,
+                    self.watches,
+                    self.recorder,
+                    start_engine=self._start_engine,
+                    run_as_leader=self._run_as_leader,
+                )
+                if self._sharded is not None
+                else self._run_while_leading(engines)
+            )
         except BaseExceptionGroup:
             self.stopped_leading.emit()
             raise
+
+    async def _run_while_leading(self, engines: list[Engine[Any]]) -> None:
+        # The watches fill the caches in the meantime.
+        await self.leader.acquire()
+        self.started_leading.emit()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.leader.renew_until_lost())
+            group.create_task(self._run_leader_work(engines))
+
+    async def _run_as_leader(self) -> None:
+        self.started_leading.emit()
+        await self._run_leader_work([])
 
     async def _run_leader_work(self, engines: list[Engine[Any]]) -> None:
         async with asyncio.TaskGroup() as group:
@@ -330,23 +347,14 @@ class Manager:
 
     async def _start_engine(self, engine: Engine[Any]) -> None:
         # Only the kinds of this controller: a missing CRD must not keep the others from starting.
-        kinds = engine.controller.cached_kinds()
-        synced = (watch.synced.wait() for kind in kinds for watch in self._reflectors[kind])
-        await asyncio.gather(*synced, wait_for_streams(engine.controller.sources))
+        await self.watches.wait_until_synced(engine.controller.cached_kinds())
+        await wait_for_streams(engine.controller.sources)
         self.log.info(
             "Starting workers",
             controller=engine.controller.name,
             workers=engine.controller.max_concurrent_reconciles,
         )
         engine.start()
-
-    async def _measure_loop_lag(self) -> None:
-        # A blocking call anywhere in the process makes this timer late.
-        loop = asyncio.get_running_loop()
-        while True:
-            due = loop.time() + _LOOP_LAG_INTERVAL_SECONDS
-            await asyncio.sleep(_LOOP_LAG_INTERVAL_SECONDS)
-            self.metrics.loop_lag.observe(loop.time() - due)
 
     def _build_server(self) -> Server:
         """The server of /metrics, /healthz and /readyz, with its readiness checks."""
@@ -384,14 +392,6 @@ class Manager:
             client=self._client_without_lease,
             metrics=self.metrics,
         )
-
-    def _check_watches(self) -> str | None:
-        problems = [
-            f"{watch.name}: {problem}"
-            for watch in self._all_reflectors()
-            if (problem := watch.problem or describe_age(watch.age_seconds, watch.synced.is_set()))
-        ]
-        return "; ".join(problems) or None
 
 
 def _first_cause(group: BaseExceptionGroup[BaseException]) -> BaseException:

@@ -7,6 +7,7 @@ also use the instruments of prometheus_client: register them on `metrics.registr
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import Callable, Sequence
 from itertools import accumulate
@@ -26,6 +27,7 @@ _RECONCILE_RESULTS: tuple[ReconcileResult, ...] = get_args(ReconcileResult)
 # controller-runtime's bound for the values of the label `priority`, and its name for the others.
 _MAX_PRIORITIES = 25
 _OTHER_PRIORITIES = "exceeded_cardinality_limit"
+_LOOP_LAG_INTERVAL_SECONDS = 5.0
 _CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 # fmt: off
@@ -218,6 +220,22 @@ class Metrics:
             ["name"],
         )
 
+    def register_shard_metrics(self) -> None:
+        """Only a manager with shards has these."""
+        self.shards_owned = self.new_gauge(
+            "kubewright_shards_owned", "Number of shards that this replica holds"
+        ).labels()
+        self.shards_taken = self.new_counter(
+            "kubewright_shards_taken_total",
+            "Number of shards that this replica has taken, by hand-overs and take-overs",
+        ).labels()
+        self.shard_stop_seconds = self.new_histogram(
+            "kubewright_shard_stop_seconds",
+            "How long the running reconciles of a shard took to end before a hand-over",
+            [],
+            RECONCILE_BUCKETS,
+        ).labels()
+
     def _register_own_metrics(self) -> None:
         self.watch_age = self.new_gauge(
             "kubewright_watch_age_seconds",
@@ -268,6 +286,14 @@ class Metrics:
             [],
             _LAG_BUCKETS,
         ).labels()
+
+    async def measure_loop_lag(self) -> None:
+        # A blocking call anywhere in the process makes this timer late.
+        loop = asyncio.get_running_loop()
+        while True:
+            due = loop.time() + _LOOP_LAG_INTERVAL_SECONDS
+            await asyncio.sleep(_LOOP_LAG_INTERVAL_SECONDS)
+            self.loop_lag.observe(loop.time() - due)
 
     def new_counter(
         self, name: str, help: str, label_names: Sequence[str] = ()

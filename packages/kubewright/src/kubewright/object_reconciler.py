@@ -19,7 +19,7 @@ from msgspec.structs import replace as struct_replace
 from .client import Client
 from .consequence import Consequence, consequence_of_error, consequence_of_outcome
 from .controller import FINALIZER_PREFIX, Controller
-from .errors import NotFound, Terminal
+from .errors import NotFound, NotLeader, Terminal
 from .kind import Key, Object, ObjectMeta, drop_nulls
 from .metrics import ControllerMetrics
 from .running_calls import RunningCalls
@@ -174,7 +174,10 @@ class ObjectReconciler(Generic[T]):
         try:
             consequence = consequence_of_outcome(await run(argument), generation)
         except asyncio.CancelledError as error:
-            if key in self.running_calls.timed_out and not self.cancelled:
+            if key in self.running_calls.handed_over:
+                handed_over = NotLeader("another replica takes over the object")
+                consequence = consequence_of_error(handed_over, generation)
+            elif key in self.running_calls.timed_out and not self.cancelled:
                 self._metrics.timeouts.inc()
                 timeout = TimeoutError(self._describe_timeout(key))
                 consequence = consequence_of_error(timeout, generation)

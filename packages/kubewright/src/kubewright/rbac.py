@@ -82,7 +82,7 @@ def build_rule(
 
 # RBAC cannot limit `create` to a name, so the rule has no resourceNames.
 LEADER_RULES: list[PolicyRule] = [
-    build_rule(["coordination.k8s.io"], ["leases"], ["create", "get", "patch"]),
+    build_rule(["coordination.k8s.io"], ["leases"], ["create", "get", "list", "patch"]),
 ]
 
 REVIEW_RULES: list[PolicyRule] = [

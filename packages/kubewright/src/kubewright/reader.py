@@ -74,11 +74,13 @@ class Reader:
         *,
         label_selector: str = "",
         field_selector: str = "",
+        shard_selector: str = "",
         limit: int = PAGE_SIZE,
     ) -> AsyncIterator[Page[T]]:
         """The list in pages. All pages have the same resourceVersion (a consistent read).
 
-        A page has fewer objects than `limit` after a page with large ones.
+        A page has fewer objects than `limit` after a page with large ones. A server that does not
+        know `shard_selector` ignores it, see shard_ranges.py.
         """
         name, continue_token, max_limit = kind.definition.group_resource, "", limit
         limit = min(limit, self._page_limits.get(name, limit))
@@ -87,6 +89,7 @@ class Reader:
                 "limit": str(limit),
                 "continue": continue_token,
                 **selector_query(kind.definition, label_selector, field_selector),
+                "shardSelector": shard_selector,
             }
             try:
                 body = await self.transport.send(
@@ -123,6 +126,7 @@ class Reader:
         idle_timeout_seconds: float = WATCH_IDLE_TIMEOUT_SECONDS,
         label_selector: str = "",
         field_selector: str = "",
+        shard_selector: str = "",
         send_initial_events: bool = False,
         on_open: Callable[[], None] = do_nothing,
     ) -> AsyncIterator[WatchEvent[T]]:
@@ -143,6 +147,7 @@ class Reader:
             "sendInitialEvents": "true" if send_initial_events else "",
             "resourceVersionMatch": "NotOlderThan" if send_initial_events else "",
             **selector_query(kind.definition, label_selector, field_selector),
+            "shardSelector": shard_selector,
         }
         # The server ends a watch after timeoutSeconds. One that goes on for longer than that and
         # a bookmark interval is not served by a working API server.

@@ -80,7 +80,10 @@ class EventRecorder:
         component: str,
         instance: str,
         clock: Callable[[], float] = time.monotonic,
+        may_record: Callable[[], bool] | None = None,
     ) -> None:
+        """`may_record` returns whether this replica is the one to record an Event now."""
+        self._may_record = may_record
         self._client, self._metrics, self._log = client, metrics, log
         self._component, self._instance, self._clock = component, instance, clock
         self.queue: asyncio.Queue[Event] = asyncio.Queue(MAX_QUEUE_LENGTH)
@@ -118,6 +121,8 @@ class EventRecorder:
 
         The default is a random name.
         """
+        if self._may_record is not None and not self._may_record():
+            return
         reference = ObjectReference(
             apiVersion=definition.api_version,
             kind=definition.name,

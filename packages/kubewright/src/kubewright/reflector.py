@@ -45,7 +45,8 @@ from .log import Log
 from .metrics import Metrics
 from .reader import WATCH_IDLE_TIMEOUT_SECONDS, Reader
 from .responses import UndecodableObject, WatchEvent
-from .watch_health import WatchHealth
+from .watch_health import WatchHealth, describe_silence
+from .watch_scope import WatchScope
 
 T = TypeVar("T", bound=Object)
 
@@ -82,7 +83,7 @@ class Reflector(Generic[T]):
     ) -> None:
         self.kind, self.store, self._client, self._metrics = kind, store, client, metrics
         self.name = store.name
-        self.namespace = namespace
+        self.namespace, self.scope = namespace, WatchScope()
         self._log = log.bind(kind=self.name, **({"namespace": namespace} if namespace else {}))
         self._clock = clock
         self._use_watch_list, self._use_pages_once = use_watch_list, False
@@ -143,13 +144,16 @@ class Reflector(Generic[T]):
         self._metrics.lists.labels(self.name).inc()
         listed: set[Key] = set()
         revision, server_restored = "", False
-        async for page in self._client.list_pages(self.kind, self.namespace):
+        async for page in self._client.list_pages(
+            self.kind, self.namespace, shard_selector=self.scope.selector
+        ):
             revision = revision or page.resource_version
             # An older revision than before: etcd was restored from a backup, see cache.py.
             server_restored = int(revision) < self.store.watched_revision(self.namespace)
             for item in page.items:
-                listed.add(item.metadata.key)
-                self._store_object(item, origin=self._list_origin(), force=server_restored)
+                if self.scope.covers(item.metadata):
+                    listed.add(item.metadata.key)
+                    self._store_object(item, origin=self._list_origin(), force=server_restored)
         self._use_pages_once = False
         self._on_list_complete(listed, revision, server_restored=server_restored)
 
@@ -159,7 +163,9 @@ class Reflector(Generic[T]):
     def _on_list_complete(
         self, listed: set[Key], revision: str, *, server_restored: bool = False
     ) -> None:
-        self.store.finish_list(listed, int(revision), self.namespace, force=server_restored)
+        self.store.finish_list(
+            listed, int(revision), self.namespace, force=server_restored, covers=self.scope.covers
+        )
         self.resource_version = revision
         self._health.mark_listed()
         self._on_accepted()
@@ -185,6 +191,7 @@ class Reflector(Generic[T]):
                     self.namespace,
                     timeout_seconds=timeout,
                     idle_timeout_seconds=self._health.idle_timeout_seconds,
+                    shard_selector=self.scope.selector,
                     send_initial_events=listed is not None,
                     on_open=self._on_watch_open,
                 ):
@@ -242,7 +249,7 @@ class Reflector(Generic[T]):
             self._on_list_complete(listed, event.resource_version)
             self._mark_alive()
             return True
-        if event.object is not None:
+        if event.object is not None and self.scope.covers(event.object.metadata):
             self._check_namespace(event.object.metadata)
             metadata = event.object.metadata
             if event.type == "DELETED":
@@ -257,7 +264,7 @@ class Reflector(Generic[T]):
         revision = self._validate_event(event)
         self._mark_alive()
         self._backoff_seconds = _INITIAL_BACKOFF_SECONDS
-        if event.object is not None:
+        if event.object is not None and self.scope.is_news(event.object.metadata, revision):
             if event.type == "DELETED":
                 metadata = event.object.metadata
                 self.store.remove(metadata.key, revision, metadata.uid)
@@ -307,7 +314,7 @@ class Reflector(Generic[T]):
     def _on_accepted(self) -> None:
         """The server answered: this ends every problem except silence."""
         if self.is_silent:
-            self._set_problem(self._describe_silence())
+            self._set_problem(describe_silence(self.name))
         elif self.problem:
             self._clear_problem()
 
@@ -316,15 +323,8 @@ class Reflector(Generic[T]):
         if self._health.count_silent_watch(self._clock() - self._watch_started_at):
             self.resource_version = ""
             if not was_broken:
-                self._log.error(self._describe_silence())
-                self._set_problem(self._describe_silence())
-
-    def _describe_silence(self) -> str:
-        return (
-            f"the watches of {self.name} are accepted, but receive nothing, not even their end; "
-            "listing instead. A proxy in front of the API server probably buffers responses: "
-            "disable that for it (nginx: proxy_buffering off)"
-        )
+                self._log.error(describe_silence(self.name))
+                self._set_problem(describe_silence(self.name))
 
     def _clear_problem(self) -> None:
         self._log.info("the watch works again")
@@ -339,6 +339,10 @@ class Reflector(Generic[T]):
     def is_silent(self) -> bool:
         """Whether the watches receive nothing, so that only lists find changes."""
         return self._health.is_broken
+
+    @property
+    def is_listed(self) -> bool:
+        return self.synced.is_set()
 
     @property
     def age_seconds(self) -> float:

@@ -39,6 +39,8 @@ class Page(Struct, Generic[T]):
     items: list[T | UndecodableObject]
     resource_version: str
     continue_token: str = ""
+    is_sharded: bool = False
+    """Whether the server has applied the shard selector of the request."""
 
 
 class WatchEvent(Struct, Generic[T]):
@@ -51,8 +53,13 @@ class WatchEvent(Struct, Generic[T]):
     """Whether all objects were delivered, in a watch that began with them."""
 
 
+class _ShardInfo(Struct):
+    selector: str = ""
+
+
 class _ListMeta(Struct):
     resourceVersion: str = ""
+    shardInfo: _ShardInfo | None = None
     continue_token: str = msgspec.field(default="", name="continue")
 
 
@@ -122,7 +129,9 @@ def decode_page(kind: type[T], body: bytes) -> Page[T]:
         resource = kind.definition.group_resource
         raise Undecodable(f"the list of {resource} cannot be decoded: {error}") from error
     items = [decode_item(kind, item) for item in raw.items or ()]
-    return Page(items, raw.metadata.resourceVersion, raw.metadata.continue_token)
+    metadata = raw.metadata
+    is_sharded = metadata.shardInfo is not None
+    return Page(items, metadata.resourceVersion, metadata.continue_token, is_sharded)
 
 
 def decode_continue_token(body: bytes) -> str:

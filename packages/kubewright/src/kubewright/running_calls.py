@@ -21,6 +21,8 @@ class RunningCalls:
         self._timer: asyncio.TimerHandle | None = None
         self.timed_out: set[Key] = set()
         """The calls that were cancelled because of the timeout, and have not ended yet."""
+        self.handed_over: set[Key] = set()
+        """The calls that were cancelled by `hand_over`, and have not ended yet."""
 
     def begin(self, key: Key) -> None:
         """The current task begins a call for this key. It is cancelled at the timeout."""
@@ -32,6 +34,14 @@ class RunningCalls:
     def end(self, key: Key) -> None:
         del self._calls[key]
         self.timed_out.discard(key)
+        self.handed_over.discard(key)
+
+    def hand_over(self, key: Key) -> None:
+        """Cancel the call, because another replica takes over the object."""
+        _, task = self._calls.get(key, (0.0, None))
+        if task is not None and key not in self.handed_over:
+            self.handed_over.add(key)
+            task.cancel()
 
     def keys_running_longer_than(self, seconds: float) -> list[Key]:
         """The keys of the calls that are running for at least that long."""

@@ -110,7 +110,7 @@ class _OtherKindSource(ABC):
 
         def on_change(key: Key, old: Any, new: Any, origin: Origin) -> None:
             # The engine enqueues every object of its own kind at the start anyway.
-            if origin is Origin.INITIAL_LIST or self._is_deferred(key, new):
+            if origin in (Origin.INITIAL_LIST, Origin.RELEASED) or self._is_deferred(key, new):
                 return
             # For a predicate, an object that cannot be decoded counts as one that does not exist.
             decoded = _drop_undecodable(old), _drop_undecodable(new)
@@ -262,6 +262,8 @@ class PrimaryKindSource:
         _writer.set(self)
 
     def _on_change(self, key: Key, old: Any, new: Any, origin: Origin) -> None:
+        if origin is Origin.RELEASED:
+            return
         if _has_same_desired_state(old, new):
             is_ours = origin is Origin.OWN_WRITE and _writer.get() in (None, self)
             if self._own_writes.defer(key, new.metadata.revision) or is_ours:

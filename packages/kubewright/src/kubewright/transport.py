@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from datetime import datetime
@@ -35,6 +34,7 @@ from .errors import (
     error_from_status,
 )
 from .kubeconfig import Connection
+from .lease_guard import WriteGuard
 from .metrics import Metrics
 from .write_limit import WriteLimit
 
@@ -87,23 +87,12 @@ class ApiTransport(Protocol):
         ...
 
 
-def _boottime_seconds() -> float:
-    """A clock that does not stop while the machine sleeps or a VM is stunned."""
-    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+class ManagerTransport(ApiTransport, Protocol):
+    def without_lease_guard(self) -> ManagerTransport:
+        """A transport to the same server that writes without a lease."""
+        ...
 
-
-class LeaseGuard:
-    """Until when this process certainly holds the lease. LeaderElector extends it by a renewal."""
-
-    def __init__(
-        self, clock: Callable[[], float] = _boottime_seconds, *, expires_at: float = 0.0
-    ) -> None:
-        self.clock = clock
-        self.expires_at = expires_at
-
-    def holds_lease(self) -> bool:
-        """Whether the lease is certainly held. Always true without leader election."""
-        return self.clock() < self.expires_at
+    async def close(self) -> None: ...
 
 
 class Transport:
@@ -114,7 +103,7 @@ class Transport:
         connection: Connection,
         *,
         metrics: Metrics | None = None,
-        guard: LeaseGuard | None = None,
+        guard: WriteGuard | None = None,
         user_agent: str = "kubewright",
         credentials: ApiCredentials | None = None,
     ) -> None:
@@ -281,7 +270,7 @@ class Transport:
         return self._origin
 
     @staticmethod
-    def _check_lease(guard: LeaseGuard, request: Request) -> None:
+    def _check_lease(guard: WriteGuard, request: Request) -> None:
         if not guard.holds_lease():
             raise NotLeader(
                 f"{request.method} {request.path} was not sent: "

@@ -34,6 +34,15 @@ def describe_age(seconds: float, is_listed: bool) -> str:
     return f"nothing received for {seconds:.0f} s" if seconds > _MAX_AGE_SECONDS else ""
 
 
+def describe_silence(name: str) -> str:
+    """The problem of a kind if its watches are broken."""
+    return (
+        f"the watches of {name} are accepted, but receive nothing, not even their end; "
+        "listing instead. A proxy in front of the API server probably buffers responses: "
+        "disable that for it (nginx: proxy_buffering off)"
+    )
+
+
 class WatchHealth:
     """What is known about the watches of one reflector."""
 

@@ -122,7 +122,7 @@ async def test_proxy_that_forwards_a_watch_at_its_end_delays_changes_only(
         await wait_until_reconciled(api, manager, within=25)
         await api.create_widget("late", size=3)
         await wait_until_reconciled(api, manager)
-        assert manager._check_watches() is None
+        assert manager.watches.check() is None
     watches = http_proxy.find_requests("GET", WIDGETS_PATH, watch=True)
     assert int(parse_qs(watches[0].query)["timeoutSeconds"][0]) >= 300
     assert parse_qs(watches[1].query)["timeoutSeconds"] == ["6"]

@@ -14,9 +14,10 @@ from kubewright.condition import Condition
 from kubewright.controller import Controller
 from kubewright.kind import Key, ObjectMeta
 from kubewright.kubeconfig import Connection, Identity
-from kubewright.manager import Manager, ManagerTransport, Options
+from kubewright.manager import Manager, Options
 from kubewright.testing import eventually
 from kubewright.testing.fake import FakeApi
+from kubewright.transport import ManagerTransport
 
 from .widget_kind import Widget, WidgetSpec
 

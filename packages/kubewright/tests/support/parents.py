@@ -14,10 +14,10 @@ from kubewright.builtin import ConfigMap
 from kubewright.children import Children
 from kubewright.controller import Controller
 from kubewright.kind import Key, Object, ObjectMeta, Resource, kind
-from kubewright.manager import Manager, ManagerTransport, Options
+from kubewright.manager import Manager, Options
 from kubewright.markers import ListType, Quantity
 from kubewright.outcome import Done, Waiting
-from kubewright.transport import Request, Transport, do_nothing
+from kubewright.transport import ManagerTransport, Request, Transport, do_nothing
 
 from .api_harness import FAKE_CONNECTION, ApiHarness
 from .widget_kind import Widget

@@ -76,6 +76,8 @@ class GPUInfoController(Controller[GPUInfo]):
         self.watches(self.stream, index_by=lambda info: str(info.key))
         self.reads(Node)
         if labeler is not None:
+            # The limits of labels are for the GPUInfos of all replicas together.
+            self.shard_by = "none"
             self.finalizer = FINALIZER
             self.needs(Node, "patch")
             self.watches(labeler.changed_labels, index_by=lambda info: build_label_key(info.key))

@@ -20,6 +20,8 @@ from kubewright.errors import Forbidden, KubewrightError, NotFound
 from kubewright.log import Log
 from kubewright.recorder import EventRecorder
 from kubewright.responses import UndecodableObject
+from kubewright.shard_ranges import ShardBy
+from kubewright.shards import Shards
 
 from .label_slots import LabelDenied, LabelLimits, LabelSlots
 from .types import GPUInfo, Reason
@@ -118,8 +120,11 @@ def build_label_key(key: Key) -> str:
 class LabelCleanup:
     """Removes the labels and finalizers that a manager with -label-suitable-nodes has left."""
 
-    def __init__(self, cache: Cache, client: Client, recorder: EventRecorder, log: Log) -> None:
+    def __init__(
+        self, cache: Cache, client: Client, recorder: EventRecorder, shards: Shards, log: Log
+    ) -> None:
         self._cache, self._client, self._recorder, self._log = cache, client, recorder, log
+        self._shards = shards
         self._forbidden: set[tuple[type[GPUInfo | Node], Key]] = set()
 
     async def run(self) -> NoReturn:
@@ -137,6 +142,12 @@ class LabelCleanup:
                 *(node for node in self._cache.all(Node) if _find_gpuinfo_labels(node)),
             ]
             self._forbidden &= {(type(obj), obj.metadata.key) for obj in leftovers}
+            if self._shards.count > 1:
+                leftovers = [
+                    obj
+                    for obj in leftovers
+                    if self._shards.is_responsible_for(obj.metadata, _shard_by_of(obj))
+                ]
             removed = [await self._clean_object(obj) for obj in leftovers]
             if leftovers and all(removed):
                 self._log.info(
@@ -146,6 +157,10 @@ class LabelCleanup:
 
     async def _clean_object(self, obj: GPUInfo | Node) -> bool:
         """Whether the object has no leftovers any more."""
+        with self._shards.context_of(obj.metadata, _shard_by_of(obj)):
+            return await self._try_clean_object(obj)
+
+    async def _try_clean_object(self, obj: GPUInfo | Node) -> bool:
         kind, key = type(obj), obj.metadata.key
         try:
             await self._client.patch(kind, key, _build_cleanup_patch(obj))
@@ -163,6 +178,11 @@ class LabelCleanup:
             )
             return False
         return True
+
+
+def _shard_by_of(obj: GPUInfo | Node) -> ShardBy:
+    # A replica caches the GPUInfos of its shards, and all Nodes.
+    return "none" if isinstance(obj, Node) else "uid"
 
 
 def _build_cleanup_patch(obj: GPUInfo | Node) -> dict[str, Any]:

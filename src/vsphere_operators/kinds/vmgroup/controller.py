@@ -70,6 +70,10 @@ class VmGroupController(Controller[VmGroup]):
     # connections (transport.MAX_CONNECTIONS).
     max_concurrent_reconciles = 16
     resync_seconds = 300.0
+    # The groups of a namespace share its quota.
+    shard_by = "namespace"
+    # Groups of two namespaces may have one folder name, and a VM names its group.
+    caches_all_shards = True
 
     def __init__(
         self,
@@ -152,6 +156,11 @@ class VmGroupController(Controller[VmGroup]):
             self._recorder.event(group, "Normal", Reason.VMS_ORPHANED, message)
         reconciler.forget_group(group.metadata.uid)
         return None
+
+    def forget(self, group: VmGroup) -> None:
+        # What this process has sent is no longer the last that was sent for the group.
+        for reconciler in self._reconcilers.values():
+            reconciler.forget_group(group.metadata.uid)
 
     def _report_vms_left(self, group: VmGroup, cause: _VCenterUnusable) -> None:
         self._recorder.event(

@@ -90,6 +90,9 @@ class GroupMemory:
         # response.
         self.owner_changes: dict[str, float] = {}
         self.created_folder: CreatedFolder | None = None
+        # When this process first saw a record of the group that another one has written.
+        self.foreign_record_seen_at = 0.0
+        self._seen_names: set[str] = set()
         # For Events and metrics only.
         self.creation_causes: dict[str, CreationCause] = {}
         self.refs_stopped_for_resize: set[str] = set()
@@ -123,6 +126,7 @@ class GroupMemory:
                 del self.clone_requests[record.name]
         attempts = {record.name: record.attempt for record in before}
         self._expected_names = {record.name for record in after}
+        self._seen_names |= self._expected_names
         self._last_sizes = {record.name: record.size for record in after}
         self._version_before_write = resource_version
         for name, size in self._last_sizes.items():
@@ -143,6 +147,9 @@ class GroupMemory:
         Once the object has a later version, the write is in it, or was in conflict with it.
         """
         sizes = {record.name: record.size for record in stored}
+        if not self._seen_names.issuperset(sizes):
+            self.foreign_record_seen_at = self.clock()
+            self._seen_names.update(sizes)
         if _is_later_version(resource_version, self._version_before_write) or all(
             name in sizes and size.larger(sizes[name]) == sizes[name]
             for name, size in self._last_sizes.items()
@@ -194,6 +201,7 @@ class GroupMemory:
     def keep_only(self, names: Iterable[str]) -> None:
         """Forget replicas with other names, and effects that have expired."""
         kept_keys, now = {FOLDER_KEY, *names}, self.clock()
+        self._seen_names &= kept_keys
         self.unseen_effects = {
             ref: effect for ref, effect in self.unseen_effects.items() if effect.expires_at > now
         }
@@ -263,12 +271,16 @@ class GroupMemoryStore:
         self._first_used_at = min(self._first_used_at, self.clock())
         return self._by_uid.setdefault(uid, GroupMemory(self.clock))
 
-    def acting_since(self, loaded_at: float) -> float:
-        """Since when no other manager can have sent a request in the inventory of `loaded_at`.
+    def acting_since(self, uid: str, loaded_at: float) -> float:
+        """Since when no other manager can have sent a request for the group in the inventory of
+        `loaded_at`.
 
-        A standby loads the inventory long before it becomes the leader and reconciles a group.
+        A standby loads the inventory long before it becomes the leader and reconciles a group. With
+        shards, another replica may have had the group until this one saw its records.
         """
-        return max(loaded_at, self._first_used_at)
+        memory = self._by_uid.get(uid)
+        seen_at = memory.foreign_record_seen_at if memory is not None else 0.0
+        return max(loaded_at, self._first_used_at, seen_at)
 
     def forget(self, uid: str) -> None:
         self._by_uid.pop(uid, None)

@@ -185,7 +185,7 @@ class GroupObserver:
             return {name: absence for name, absence in absences.items() if not absence.deleted}
 
         tasks, memory = self._clone_tracker.tasks, self._memory_store.for_group(group.group_id.uid)
-        acting_since = self._memory_store.acting_since(group.loaded_at)
+        acting_since = self._memory_store.acting_since(group.group_id.uid, group.loaded_at)
         requests = {record.name: memory.find_request(record, group.loaded_at) for record in absent}
         had_vm = [
             record
@@ -231,7 +231,7 @@ class GroupObserver:
                 self._clone_tracker.tasks,
                 sent_tasks,
                 memory.find_request(record, group.loaded_at),
-                self._memory_store.acting_since(group.loaded_at),
+                self._memory_store.acting_since(group.group_id.uid, group.loaded_at),
                 memory.clock(),
             )
         }
@@ -266,7 +266,7 @@ class GroupObserver:
         self, group: GroupInput, memory: GroupMemory, vm: VirtualMachine
     ) -> bool:
         # A request of a manager that died just before may still begin.
-        acting_since = self._memory_store.acting_since(group.loaded_at)
+        acting_since = self._memory_store.acting_since(group.group_id.uid, group.loaded_at)
         return (
             memory.is_owner_change_pending(vm)
             or memory.clock() - acting_since < REQUEST_SETTLE_SECONDS
@@ -288,7 +288,7 @@ class GroupObserver:
         busy_refs = {ref for ref, task in tasks_by_ref if task in _DISRUPTIVE_TASKS}
         resized_refs = {ref for ref, task in tasks_by_ref if task == "reconfigure"}
         # A request of a manager that died just before may still begin.
-        acting_since = self._memory_store.acting_since(group.loaded_at)
+        acting_since = self._memory_store.acting_since(group.group_id.uid, group.loaded_at)
         is_recent = memory.clock() - acting_since < REQUEST_SETTLE_SECONDS
         names: set[str] = set()
         for ref in sorted(index.refs_by_group_uid.get(group_id.uid)):
@@ -365,7 +365,7 @@ class GroupObserver:
             self._clone_tracker.tasks,
             sent_tasks,
             memory.find_request(record, group.loaded_at),
-            self._memory_store.acting_since(group.loaded_at),
+            self._memory_store.acting_since(group.group_id.uid, group.loaded_at),
             memory.clock(),
         )
 

@@ -31,6 +31,7 @@ from .changeset import read_text, read_text_if_exists
 COMPONENTS = (
     "aggregate-editors",
     "ha",
+    "shards",
     "namespaced",
     "network-policy",
     "prometheus",

@@ -6,10 +6,12 @@ import asyncio
 import os
 import ssl
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Self
 
 from .cluster_access import HttpClient, IdleConnections
+from .pins import parse_version, read_version
 from .process import Process, ReservedPort
 from .wait import eventually
 
@@ -37,6 +39,8 @@ class ApiServer:
         environ: Mapping[str, str] | None = None,
     ) -> None:
         self.admin_tls, self._idle_connections = admin_tls, IdleConnections()
+        self._binary = binary
+        self._gates: list[str] | None = None
         self.port = ReservedPort()
         self.url = f"https://127.0.0.1:{self.port.number}"
         arguments = [str(binary), *_standard_flags(folder, self.port.number, etcd_url), *flags]
@@ -57,6 +61,11 @@ class ApiServer:
 
     async def start(self) -> None:
         """Start the server, and return when it is ready."""
+        if self._gates is None:
+            # In a thread: it runs the binary.
+            self._gates = await asyncio.to_thread(_feature_gates_of, self._binary)
+            # Before the flags of the caller, which may set the same gates.
+            self.process.arguments[1:1] = self._gates
         self.process.start()
         try:
             await eventually(self._check_ready_or_exited, within=_START_TIMEOUT_SECONDS, every=0.05)
@@ -99,6 +108,13 @@ class ApiServer:
             client.call("GET", "/readyz")
             # The server creates the default namespace a moment after it reports ready.
             client.call("GET", "/api/v1/namespaces/default")
+
+
+@lru_cache
+def _feature_gates_of(binary: Path) -> list[str]:
+    """The flag for the alpha features that we use; a server does not start with an unknown one."""
+    version = parse_version(read_version("kube-apiserver", binary))
+    return ["--feature-gates=ShardedListAndWatch=true"] if version >= (1, 36) else []
 
 
 def _standard_flags(folder: Path, port: int, etcd_url: str) -> list[str]:

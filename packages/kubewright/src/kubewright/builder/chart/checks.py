@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..project import OperatorParts, Project
-from .conditions import METRICS_CERT_MANAGER, SEVERAL_REPLICAS, ChartConditions
+from .conditions import METRICS_CERT_MANAGER, SEVERAL_REPLICAS, SHARED_SHARDS, ChartConditions
 from .extra_manifests import read_manifests
 from .model import ChartExtension, Check, EgressRule
 
 _BUDGET = ".Values.podDisruptionBudget"
 _CHECKS = (
+    Check(
+        f"and ({SHARED_SHARDS}) (not .Values.leaderElection.enabled)",
+        "shards is greater than 1, but leaderElection.enabled is false: the replicas need the "
+        "permissions of the election. Enable it, or set shards=1",
+    ),
     Check(
         f"and ({SEVERAL_REPLICAS}) (not .Values.leaderElection.enabled)",
         "replicas is greater than 1, but leaderElection.enabled is false: all replicas would act "

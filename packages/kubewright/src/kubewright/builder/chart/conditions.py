@@ -5,6 +5,7 @@ from __future__ import annotations
 from ..project import FeatureEntry, OperatorParts
 from .values import to_value_name
 
+SHARED_SHARDS = "gt (int .Values.shards) 1"
 SEVERAL_REPLICAS = "gt (int .Values.replicas) 1"
 METRICS_CERTIFICATE = (
     "and .Values.metrics.enabled (or .Values.metrics.certManager .Values.metrics.existingSecret)"

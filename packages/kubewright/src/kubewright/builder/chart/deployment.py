@@ -17,7 +17,13 @@ from ..manifests.deployment import (
 )
 from ..manifests.webhooks import CERTIFICATE_DIR
 from ..project import OperatorParts, Project
-from .conditions import METRICS_CERTIFICATE, SEVERAL_REPLICAS, ChartConditions, feature_condition
+from .conditions import (
+    METRICS_CERTIFICATE,
+    SEVERAL_REPLICAS,
+    SHARED_SHARDS,
+    ChartConditions,
+    feature_condition,
+)
 from .model import ChartExtension
 from .placeholders import (
     encode_block,
@@ -120,6 +126,11 @@ def _add_container_values(
         _encode_list(".Values.env"),
     ]
     args = _build_flags(container["args"])
+    args.append(
+        encode_optional_item(
+            SHARED_SHARDS, encode_inline('printf "-shards=%d" (int .Values.shards)')
+        )
+    )
     args += _encode_items(extension.args)
     args += [
         encode_optional_item(feature_condition(feature), feature.flag)

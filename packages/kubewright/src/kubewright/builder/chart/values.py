@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ...shard_ranges import MAX_SHARDS
 from ..project import FeatureEntry, OperatorParts, Project
 from .dashboards import build_dashboard_values
 from .model import (
@@ -36,6 +37,8 @@ _REFERENCES: Json = {
     },
 }
 # The image of a new project, which exists in no registry.
+# By component of config/.
+_REPLICAS = {"shards": 3, "ha": 2}
 _PLACEHOLDER_IMAGE = "controller:latest"
 
 
@@ -125,10 +128,18 @@ def _build_feature_value(project: Project, feature: FeatureEntry) -> Value:
 def _build_availability_values(project: Project) -> Iterator[Value]:
     yield Value(
         "replicas",
-        2 if "ha" in project.config.components else 1,
+        next((count for name, count in _REPLICAS.items() if name in project.config.components), 1),
         "Number of Pods. One of them is the leader; if it ends, another takes over.",
         {"type": "integer", "minimum": 0},
         3,
+    )
+    yield Value(
+        "shards",
+        12 if "shards" in project.config.components else 1,
+        "Number of shards that the replicas divide among them. If 1, only the leader is active. If "
+        "greater, all replicas are; about four for each.",
+        {"type": "integer", "minimum": 1, "maximum": MAX_SHARDS},
+        12,
     )
     yield Value(
         "revisionHistoryLimit",

@@ -39,6 +39,9 @@ from .webhooks import (
 
 _KUSTOMIZE_GROUP = "kustomize.config.k8s.io"
 
+# Of the component `shards`: four for each of its replicas.
+_SHARDS = 12
+
 
 def build_kustomization(resources: Sequence[str], components: Sequence[str] = ()) -> Document:
     document: Document = {
@@ -73,6 +76,13 @@ def build_extra_folders(project: Project, declared: OperatorParts) -> dict[str, 
 
 def build_component_folders(project: Project, declared: OperatorParts) -> dict[str, Files]:
     """The files of every component, by its name."""
+    shards = {"name": "manager", "env": [{"name": "SHARDS", "value": str(_SHARDS)}]}
+    active_replicas = {
+        "replicas": 3,
+        "template": {
+            "spec": {"affinity": build_anti_affinity(project), "containers": [shards]},
+        },
+    }
     two_replicas = {"replicas": 2, "template": {"spec": {"affinity": build_anti_affinity(project)}}}
     folders = {
         "ha": _build_component_files(
@@ -80,6 +90,10 @@ def build_component_folders(project: Project, declared: OperatorParts) -> dict[s
             {"replicas_patch.yaml": [build_deployment_patch(project, two_replicas)]},
         ),
         "namespaced": _build_namespaced_component(project, declared),
+        "shards": _build_component_files(
+            {"pod_disruption_budget.yaml": [build_disruption_budget(project)]},
+            {"replicas_patch.yaml": [build_deployment_patch(project, active_replicas)]},
+        ),
         "network-policy": {"kustomization.yaml": [_build_component(["../../network-policy"])]},
         "prometheus": {"kustomization.yaml": [_build_component(["../../prometheus"])]},
     }

@@ -61,6 +61,8 @@ class FakeApi(ObjectStore):
         self.faults: list[_Fault] = []
         self.are_watches_silent = False
         """Whether new watches are accepted and receive nothing, as behind a buffering proxy."""
+        self.selects_shards = False
+        """Whether `shardSelector` has an effect. A server without the feature ignores it."""
         self._kinds = KindRegistry()
         self._reader = ObjectReader(self, self._kinds)
         self._writer = ObjectWriter(self, self._kinds, clock)
@@ -149,7 +151,7 @@ class FakeApi(ObjectStore):
             raise TimedOut(f"{request.operation}: nothing was received")
         with raise_api_errors(request.operation):
             path, kind = self._find_resource(request.path)
-            watch = Watch(self, kind, path, _parse_query(request), request)
+            watch = Watch(self, kind, path, self._parse_query(request), request)
         async for line in watch.lines(idle_timeout_seconds=idle_timeout_seconds, on_open=on_open):
             yield msgspec.json.encode(line)
 
@@ -179,7 +181,7 @@ class FakeApi(ObjectStore):
         if (resources := self._discover(request.path)) is not None:
             return resources
         path, kind = self._find_resource(request.path)
-        query, body = _parse_query(request), _decode_body(request)
+        query, body = self._parse_query(request), _decode_body(request)
         options = WriteOptions(
             manager=query.get("fieldManager", ""),
             dry_run=query.get("dryRun") == "All",
@@ -209,6 +211,12 @@ class FakeApi(ObjectStore):
             case _:
                 raise method_not_allowed()
         return to_response(kind, written, request.accept)
+
+    def _parse_query(self, request: Request) -> dict[str, str]:
+        query = dict(parse_qsl(request.query, keep_blank_values=True))
+        if not self.selects_shards:
+            query.pop("shardSelector", None)
+        return query
 
     def _find_resource(self, text: str) -> tuple[ResourcePath, ServedKind]:
         path = parse_path(text)
@@ -264,10 +272,6 @@ class FakeApi(ObjectStore):
             path = parse_path(key)
             if path is not None and (path.group, path.plural) == (group, plural):
                 super().store("DELETED", key, self.objects[key])
-
-
-def _parse_query(request: Request) -> dict[str, str]:
-    return dict(parse_qsl(request.query, keep_blank_values=True))
 
 
 def _decode_body(request: Request) -> Any:

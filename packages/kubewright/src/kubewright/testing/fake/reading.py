@@ -11,6 +11,7 @@ from .object_store import ObjectStore
 from .resource_path import ResourcePath
 from .selectors import parse_selectors
 from .served_kind import KindRegistry, ServedKind
+from .shard_selector import parse_shard_selector
 
 _TOO_OLD = (
     "The provided continue parameter is too old to display a consistent list result. You can start "
@@ -58,6 +59,8 @@ class ObjectReader:
         matches = parse_selectors(
             kind, query.get("labelSelector", ""), query.get("fieldSelector", "")
         )
+        shard_selector = query.get("shardSelector", "")
+        is_in_shards = parse_shard_selector(shard_selector)
         token = query.get("continue", "")
         if token:
             revision, items = self._continue(token)
@@ -68,7 +71,7 @@ class ObjectReader:
         page: list[Json] = []
         remainder = iter(items)
         for obj in remainder:
-            if matches(obj):
+            if matches(obj) and is_in_shards(obj):
                 page.append(obj)
             if len(page) == limit:
                 break
@@ -82,6 +85,8 @@ class ObjectReader:
             metadata["continue"] = token
             if "labelSelector" not in query and "fieldSelector" not in query:
                 metadata["remainingItemCount"] = len(rest)
+        if shard_selector:
+            metadata["shardInfo"] = {"selector": shard_selector}
         partial = _wants_metadata_only(accept)
         return {
             "kind": "PartialObjectMetadataList" if partial else f"{kind.name}List",

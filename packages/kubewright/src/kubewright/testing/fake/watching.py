@@ -15,6 +15,7 @@ from .reading import to_response
 from .resource_path import ResourcePath, is_in_collection
 from .selectors import Predicate, parse_selectors
 from .served_kind import ServedKind
+from .shard_selector import parse_shard_selector
 
 _INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 _DEFAULT_TIMEOUT_SECONDS = "1800"
@@ -36,6 +37,7 @@ class Watch:
         self._matches: Predicate = parse_selectors(
             kind, query.get("labelSelector", ""), query.get("fieldSelector", "")
         )
+        self._matches_shards = parse_shard_selector(query.get("shardSelector", ""))
         self._sends_bookmarks = query.get("allowWatchBookmarks") in ("true", "1")
         self._timeout_seconds = float(query.get("timeoutSeconds", _DEFAULT_TIMEOUT_SECONDS))
         self._sends_initial_events = _parse_initial_events(query)
@@ -67,7 +69,7 @@ class Watch:
             self._since is None and self._sends_initial_events is None
         ):
             for obj in self._store.list_collection(self._collection):
-                if self._matches(obj):
+                if self._matches(obj) and self._matches_shards(obj):
                     yield self._line("ADDED", obj)
             if self._sends_initial_events and self._sends_bookmarks:
                 yield self._bookmark({_INITIAL_EVENTS_END: "true"})
@@ -100,6 +102,8 @@ class Watch:
 
     def _lines_of(self, event: StoredEvent) -> Iterator[Json]:
         """An object that begins or ceases to match the selector is added or deleted."""
+        if not self._matches_shards(event.object):
+            return
         is_shown = event.type != "DELETED" and self._matches(event.object)
         was_shown = event.previous is not None and self._matches(event.previous)
         if is_shown:

@@ -1,0 +1,1 @@
+"""Several replicas that share the objects."""

@@ -1,0 +1,504 @@
+"""Replicas that share the objects, under load, with kills, scale events and stopped processes.
+
+    make shard-soak                                   # 100 kills, 100 scale events, 50 stops; hours
+    make shard-soak ARGS="--kills 5 --scales 10 --stops 3"
+
+What is the truth?  The audit log of the API server. The revisions of etcd put all writes of Leases
+    and of statuses into one order. A status that was written at a revision at which another replica
+    held the Lease of its shard is a violation. So is one for which no replica held it.
+What is lost?  A resource that does not show its last spec at the end.
+Why has each replica a host name of its own?  In one Pod, a replica sees that another one has ended
+    and does not wait for its lease (process_presence.py). Here they are like Pods on several nodes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import random
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from kubewright.builtin import Lease
+from kubewright.client import Client
+from kubewright.errors import ApiError
+from kubewright.kind import Key, ObjectMeta
+from kubewright.kubeconfig import load_config
+from kubewright.leader import LEASE_DURATION_SECONDS
+from kubewright.shard_members import read_members
+from kubewright.shard_ranges import shard_of_value
+from kubewright.testing import eventually
+from kubewright.testing.binaries import find_binaries
+from kubewright.testing.controlplane import ControlPlane
+from kubewright.testing.process import Process
+from kubewright.transport import Transport
+from support.manager_process import FREE_PORT_FLAGS, SERVICE_ACCOUNT, SYSTEM_NAMESPACE
+from vsphere_operators.kinds.mycustomresource import MyCustomResource, MyCustomResourceSpec
+
+ROOT = Path(__file__).parents[2]
+BINARIES = ROOT / ".testenv" / "bin"
+LEASE_NAME = "vsphere-operators-leader"
+NAMESPACE = "soak"
+POD_COUNT = 20
+PLANNED_SECONDS = 3.0
+UNPLANNED_SECONDS = LEASE_DURATION_SECONDS + 2.0
+# A stop that is longer than the lease; the replica has to end when it continues.
+LONG_STOP_SECONDS = LEASE_DURATION_SECONDS + 4.0
+SHORT_STOP_SECONDS = 3.0
+EventType = Literal["kill", "scale", "stop"]
+
+
+def write_audit_flags(folder: Path) -> list[str]:
+    """An audit log with the bodies of all writes to Leases and MyCustomResources."""
+    policy = {
+        "apiVersion": "audit.k8s.io/v1",
+        "kind": "Policy",
+        "omitStages": ["RequestReceived"],
+        "rules": [
+            {
+                "level": "RequestResponse",
+                "verbs": ["create", "patch", "update"],
+                "resources": [
+                    {"group": "coordination.k8s.io", "resources": ["leases"]},
+                    {
+                        "group": "poc.test.domain",
+                        "resources": ["mycustomresources", "mycustomresources/status"],
+                    },
+                ],
+            },
+            {"level": "None"},
+        ],
+    }
+    (folder / "policy.json").write_text(json.dumps(policy))
+    return [
+        f"--audit-policy-file={folder / 'policy.json'}",
+        f"--audit-log-path={folder / 'audit.jsonl'}",
+        "--audit-log-maxsize=100000",
+    ]
+
+
+class Replica:
+    """A manager process with a host name of its own."""
+
+    def __init__(self, folder: Path, number: int, kubeconfig: Path, shards: int) -> None:
+        name = f"replica-{number}"
+        manager = [
+            "env",
+            "-i",
+            f"HOME={folder}",
+            f"PYTHONPATH={os.environ.get('PYTHONPATH', '')}",
+            sys.executable,
+            "-m",
+            "vsphere_operators.main",
+            f"--kubeconfig={kubeconfig}",
+            f"--shards={shards}",
+            f"--leader-election-namespace={SYSTEM_NAMESPACE}",
+            *FREE_PORT_FLAGS,
+        ]
+        self.has_own_host_name = os.geteuid() == 0 and shutil.which("unshare") is not None
+        if self.has_own_host_name:
+            script = f'hostname {name} && exec "$@"'
+            manager = ["unshare", "--uts", "sh", "-c", script, "sh", *manager]
+        self.process = Process(
+            name, [shutil.which(manager[0]) or "", *manager[1:]], folder / f"{name}.log"
+        )
+
+    @property
+    def is_running(self) -> bool:
+        return self.process.is_running
+
+    @property
+    def user_agent(self) -> str:
+        return f"vsphere-operators/{self.process.pid} (kubewright)"
+
+    @property
+    def log_text(self) -> str:
+        return self.process.log.read_text() if self.process.log.exists() else ""
+
+
+@dataclass(frozen=True)
+class HandOver:
+    """One event, and how long it took until all shards were held by the expected replicas."""
+
+    reason: str
+    seconds: float
+    limit: float
+
+    @property
+    def is_late(self) -> bool:
+        return self.seconds > self.limit
+
+
+@dataclass
+class SoakResult:
+    hand_overs: list[HandOver] = field(default_factory=list)
+    violations: list[str] = field(default_factory=list)
+    lost: list[str] = field(default_factory=list)
+    wrong_ends: list[str] = field(default_factory=list)
+    # Replicas that ended because the API server did not answer for 10 s, on a busy machine.
+    ends_without_api: int = 0
+    checked_writes: int = 0
+    lease_changes: int = 0
+
+    def print_summary(self) -> bool:
+        print(
+            f"{self.checked_writes} status writes checked against {self.lease_changes} changes of "
+            f"Leases: {len(self.violations)} by a replica without the Lease, {len(self.lost)} lost"
+        )
+        for reason in sorted({entry.reason for entry in self.hand_overs}):
+            entries = [entry for entry in self.hand_overs if entry.reason == reason]
+            seconds = sorted(entry.seconds for entry in entries)
+            late = sum(entry.is_late for entry in entries)
+            print(
+                f"{reason:12} {len(seconds):4} times, median {seconds[len(seconds) // 2]:5.2f} s, "
+                f"longest {seconds[-1]:5.2f} s, limit {entries[0].limit:g} s, {late} late"
+            )
+        if self.ends_without_api:
+            print(f"{self.ends_without_api} replicas ended without an answer of the API server")
+        for line in (*self.violations[:10], *self.lost[:10], *self.wrong_ends):
+            print(line)
+        return not (self.violations or self.lost or self.wrong_ends)
+
+
+class ShardSoak:
+    def __init__(
+        self,
+        plane: ControlPlane,
+        folder: Path,
+        *,
+        replicas: int = 3,
+        shards: int = 12,
+        objects: int = 200,
+        writes_per_second: float = 30.0,
+        seed: int = 1,
+    ) -> None:
+        self.plane, self.folder = plane, folder
+        self.replica_count, self.shards, self.object_count = replicas, shards, objects
+        self.pause_seconds = 1 / writes_per_second
+        self.random = random.Random(seed)
+        self.replicas: list[Replica] = []
+        self.agents: dict[str, str] = {}
+        self.started = 0
+        self.desired: dict[str, str] = {}
+        self.result = SoakResult()
+
+    # Run
+
+    async def run(self, kills: int, scales: int, stops: int) -> SoakResult:
+        counts: dict[EventType, int] = {"kill": kills, "scale": scales, "stop": stops}
+        events = [event for event, count in counts.items() for _ in range(count)]
+        self.random.shuffle(events)
+        self.kubeconfig = await asyncio.to_thread(
+            self.plane.write_service_account_kubeconfig,
+            SYSTEM_NAMESPACE,
+            SERVICE_ACCOUNT,
+            self.folder / "kubeconfig",
+        )
+        connection = await asyncio.to_thread(
+            load_config, str(self.plane.admin_kubeconfig), environ={}, home=Path("/")
+        )
+        transport = Transport(connection)
+        self.client = Client(transport)
+        load = None
+        try:
+            await self.create_objects()
+            for _ in range(self.replica_count):
+                self.start_replica()
+            await self.wait_until_balanced(within=60)
+            load = asyncio.create_task(self.write_specs())
+            for number, event in enumerate(events, 1):
+                await getattr(self, f"run_{event}")()
+                last = self.result.hand_overs[-1]
+                print(
+                    f"{number:4}/{len(events)} {last.reason:12} {last.seconds:6.2f} s"
+                    f"{'  LATE' if last.is_late else ''}",
+                    flush=True,
+                )
+            load.cancel()
+            await asyncio.wait({load})
+            await self.check_statuses()
+        finally:
+            if load is not None:
+                load.cancel()
+            for replica in self.replicas:
+                await replica.process.kill()
+            await transport.close()
+            await asyncio.to_thread(self.check_audit_log)
+        return self.result
+
+    async def create_objects(self) -> None:
+        await asyncio.to_thread(self.plane.create_namespace, NAMESPACE)
+        for number in range(POD_COUNT // 2):
+            pod = {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "metadata": {"name": f"pod-{number}", "namespace": NAMESPACE},
+                "spec": {"containers": [{"name": "main", "image": "none"}]},
+            }
+            await asyncio.to_thread(self.plane.apply, json.dumps(pod))
+        for number in range(self.object_count):
+            name = f"object-{number}"
+            self.desired[name] = "pod-0"
+            await self.client.create(
+                MyCustomResource(
+                    metadata=ObjectMeta(name=name, namespace=NAMESPACE),
+                    spec=MyCustomResourceSpec(name="pod-0"),
+                )
+            )
+
+    async def write_specs(self) -> None:
+        """Changes a random spec again and again."""
+        while True:
+            name = self.random.choice(list(self.desired))
+            pod = f"pod-{self.random.randrange(POD_COUNT)}"
+            with suppress(ApiError):
+                await self.client.patch(
+                    MyCustomResource, Key(NAMESPACE, name), {"spec": {"name": pod}}
+                )
+                self.desired[name] = pod
+            await asyncio.sleep(self.pause_seconds)
+
+    # Events
+
+    def start_replica(self) -> Replica:
+        replica = Replica(self.folder, self.started, self.kubeconfig, self.shards)
+        self.started += 1
+        replica.process.start()
+        self.replicas.append(replica)
+        self.agents[replica.user_agent] = replica.process.name
+        return replica
+
+    async def run_kill(self) -> None:
+        victim = self.random.choice(self.replicas)
+        self.replicas.remove(victim)
+        killed_at = time.monotonic()
+        await victim.process.kill()
+        await self.wait_until_balanced(within=60)
+        limit = UNPLANNED_SECONDS if victim.has_own_host_name else PLANNED_SECONDS
+        self.add("kill", time.monotonic() - killed_at, limit)
+        self.start_replica()
+        await self.wait_until_balanced(within=60)
+
+    async def run_scale(self) -> None:
+        """One replica less, and then one more, which hand over in both directions."""
+        victim = self.random.choice(self.replicas)
+        self.replicas.remove(victim)
+        stopped_at = time.monotonic()
+        victim.process.send_signal(signal.SIGTERM)
+        await self.wait_until_balanced(within=60)
+        self.add("scale down", time.monotonic() - stopped_at, PLANNED_SECONDS)
+        await self.wait_for_exit(victim, 0)
+        replica = self.start_replica()
+        joined_at = await self.wait_until_member(replica)
+        await self.wait_until_balanced(within=60)
+        self.add("scale up", time.monotonic() - joined_at, PLANNED_SECONDS)
+
+    async def run_stop(self) -> None:
+        """SIGSTOP for longer than the lease, or for a shorter time."""
+        victim = self.random.choice(self.replicas)
+        stopped_at = time.monotonic()
+        victim.process.send_signal(signal.SIGSTOP)
+        if self.random.random() < 0.25:
+            await asyncio.sleep(SHORT_STOP_SECONDS)
+            victim.process.send_signal(signal.SIGCONT)
+            await self.wait_until_balanced(within=60)
+            self.add("short stop", time.monotonic() - stopped_at, UNPLANNED_SECONDS)
+            return
+        self.replicas.remove(victim)
+        await self.wait_until_balanced(within=60)
+        self.add("long stop", time.monotonic() - stopped_at, UNPLANNED_SECONDS)
+        remaining = stopped_at + LONG_STOP_SECONDS - time.monotonic()
+        await asyncio.sleep(max(0.0, remaining))
+        victim.process.send_signal(signal.SIGCONT)
+        # It has lost its leases, and must not act again.
+        await self.wait_for_exit(victim, 1)
+        self.start_replica()
+        await self.wait_until_balanced(within=60)
+
+    async def wait_for_exit(self, replica: Replica, code: int) -> None:
+        await eventually(lambda: not replica.is_running, within=60)
+        assert replica.process.child
+        if (returned := replica.process.child.returncode) != code:
+            self.result.wrong_ends.append(
+                f"{replica.process.name} ended with {returned} instead of {code}: "
+                f"{replica.log_text[-500:]}"
+            )
+
+    def add(self, reason: str, seconds: float, limit: float) -> None:
+        self.result.hand_overs.append(HandOver(reason, seconds, limit))
+
+    # Observe
+
+    async def list_leases(self) -> dict[str, Lease]:
+        leases = await self.client.list(Lease, SYSTEM_NAMESPACE)
+        return {lease.metadata.name: lease for lease in leases}
+
+    async def wait_until_member(self, replica: Replica) -> float:
+        async def is_member() -> bool:
+            lease = (await self.list_leases())[LEASE_NAME]
+            return any(
+                self._is_identity_of(member.identity, replica) for member in read_members(lease)
+            )
+
+        await eventually(is_member, within=60, every=0.02)
+        return time.monotonic()
+
+    def _is_identity_of(self, identity: str, replica: Replica) -> bool:
+        host = replica.process.name if replica.has_own_host_name else os.uname().nodename
+        return identity.startswith(f"{host}_")
+
+    def replace_ended_replicas(self) -> None:
+        """As kubelet does. A replica ends if the API server does not answer for 10 s."""
+        for replica in [replica for replica in self.replicas if not replica.is_running]:
+            self.replicas.remove(replica)
+            if "could not be renewed" in replica.log_text:
+                self.result.ends_without_api += 1
+            else:
+                self.result.wrong_ends.append(
+                    f"{replica.process.name} ended: {replica.log_text[-500:]}"
+                )
+            self.start_replica()
+
+    async def wait_until_balanced(self, *, within: float) -> None:
+        """Wait until the running replicas hold all shards, in equal shares."""
+
+        async def is_balanced() -> bool:
+            self.replace_ended_replicas()
+            leases = await self.list_leases()
+            holders = [
+                lease.spec.holderIdentity
+                for name, lease in leases.items()
+                if name.startswith(f"{LEASE_NAME}-shard-")
+            ]
+            counts = [
+                sum(self._is_identity_of(holder, replica) for holder in holders)
+                for replica in self.replicas
+            ]
+            assert sum(counts) == self.shards, f"{counts} of {self.shards} are held"
+            assert max(counts) - min(counts) <= 1, f"shares {counts}"
+            return True
+
+        await eventually(is_balanced, within=within, every=0.05)
+
+    # Check
+
+    async def check_statuses(self) -> None:
+        """Each object shows its last spec within a few seconds after the last write."""
+
+        async def list_wrong() -> list[str]:
+            wrong = []
+            for resource in await self.client.list(MyCustomResource, NAMESPACE):
+                pod = self.desired[resource.metadata.name]
+                exists = int(pod.removeprefix("pod-")) < POD_COUNT // 2
+                status = resource.status
+                if (
+                    status.observedGeneration != resource.metadata.generation
+                    or status.Healthy is not exists
+                ):
+                    wrong.append(f"lost: {resource.key} spec {pod}, status {status}")
+            return wrong
+
+        async def has_no_wrong() -> bool:
+            return not await list_wrong()
+
+        with suppress(AssertionError):
+            await eventually(has_no_wrong, within=30)
+        self.result.lost = await list_wrong()
+
+    def check_audit_log(self) -> None:
+        lines = (self.folder / "audit.jsonl").read_text().splitlines()
+        checked = check_events(map(json.loads, lines), self.shards, self.agents)
+        self.result.violations, self.result.checked_writes, self.result.lease_changes = checked
+
+
+def check_events(
+    events: Iterable[dict[str, Any]], shards: int, agents: dict[str, str]
+) -> tuple[list[str], int, int]:
+    """The status writes at a revision at which their writer did not hold the Lease of the shard.
+
+    Returns the violations, and the numbers of checked writes and of changes of holders.
+    """
+    writes: dict[int, tuple[str, str, str]] = {}
+    lease_changes: dict[int, list[tuple[int, str]]] = {shard: [] for shard in range(shards)}
+    for event in events:
+        obj = event.get("responseObject") or {}
+        reference = event.get("objectRef", {})
+        if event.get("responseStatus", {}).get("code", 500) >= 300:
+            continue
+        agent, metadata = event["userAgent"], obj.get("metadata", {})
+        revision = int(metadata.get("resourceVersion", 0))
+        name = metadata.get("name", "")
+        if reference["resource"] == "leases" and "-shard-" in name:
+            holder = obj["spec"].get("holderIdentity", "")
+            shard = int(name.rpartition("-")[2])
+            lease_changes[shard].append((revision, agent if holder else ""))
+        elif reference.get("subresource") == "status" and agent in agents:
+            # A patch without a change has the revision of the write before.
+            writes.setdefault(revision, (metadata["uid"], agent, name))
+    for changes in lease_changes.values():
+        changes.sort()
+    violations = []
+    for revision, (uid, agent, name) in writes.items():
+        shard = shard_of_value(uid, shards)
+        holder = ""
+        for changed_at, changed_to in lease_changes[shard]:
+            if changed_at > revision:
+                break
+            holder = changed_to
+        if holder != agent:
+            violations.append(
+                f"revision {revision}: {agents[agent]} wrote {name} of shard {shard}, which "
+                f"{agents.get(holder, 'no replica')} held"
+            )
+    return violations, len(writes), sum(map(len, lease_changes.values()))
+
+
+def install(plane: ControlPlane) -> None:
+    plane.create_namespace(SYSTEM_NAMESPACE)
+    for part in ("crd", "rbac"):
+        plane.kubectl("apply", "-k", str(ROOT / "config" / part))
+    plane.wait_for_crds()
+
+
+async def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="make shard-soak", description=__doc__.splitlines()[0])
+    parser.add_argument("--kills", type=int, default=100)
+    parser.add_argument("--scales", type=int, default=100)
+    parser.add_argument("--stops", type=int, default=50)
+    parser.add_argument("--replicas", type=int, default=3)
+    parser.add_argument("--shards", type=int, default=12)
+    parser.add_argument("--objects", type=int, default=200)
+    parser.add_argument("--writes-per-second", type=float, default=30.0)
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args(arguments)
+    folder = Path(tempfile.mkdtemp(prefix="shard-soak-"))
+    async with ControlPlane(
+        find_binaries(folders=[BINARIES]), extra_args=write_audit_flags(folder)
+    ) as plane:
+        await asyncio.to_thread(install, plane)
+        soak = ShardSoak(
+            plane,
+            folder,
+            replicas=options.replicas,
+            shards=options.shards,
+            objects=options.objects,
+            writes_per_second=options.writes_per_second,
+            seed=options.seed,
+        )
+        result = await soak.run(options.kills, options.scales, options.stops)
+    print(f"logs of the managers: {folder}")
+    return 0 if result.print_summary() else 1
+
+
+if __name__ == "__main__":
+    sys.exit(asyncio.run(main()))

@@ -26,7 +26,7 @@ from kubewright.testing.fake import FakeApi
 from kubewright.workqueue import LOW_PRIORITY, Backoff, RateLimit, WorkQueue
 
 from .support.api_harness import ApiHarness, run_manager
-from .support.widget_kind import Friend, Widget
+from .support.widget_kind import Friend, Widget, double
 
 
 class CountingController(Controller[Widget]):

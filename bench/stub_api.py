@@ -103,8 +103,9 @@ class StubApi:
     ) -> tuple[int, bytes]:
         if path == "/stats":
             return 200, _JSON.encode({"statusWrites": self.status_writes})
-        if method == "PATCH" and path.startswith(_ITEM_PATH) and path.endswith(_STATUS_SUFFIX):
-            return self._patch_status(path, body)
+        is_status = path.startswith(_ITEM_PATH) and path.endswith(_STATUS_SUFFIX)
+        if is_status and method in ("PATCH", "PUT"):
+            return self._write_status(path, body, replaces=method == "PUT")
         if method == "GET" and path == KIND_PATH:
             return 200, self._list(dict(parse_qsl(query)))
         request = Request(
@@ -142,13 +143,13 @@ class StubApi:
         matches = parse_shard_selector(selector)
         return lambda obj: matches({"metadata": obj.metadata})
 
-    def _patch_status(self, path: str, body: bytes) -> tuple[int, bytes]:
+    def _write_status(self, path: str, body: bytes, *, replaces: bool) -> tuple[int, bytes]:
         obj = self.objects[path[len(_ITEM_PATH) : -len(_STATUS_SUFFIX)]]
         patch = _JSON.decode(body)
         version = patch.get("metadata", {}).get("resourceVersion")
         if version not in (None, obj.metadata["resourceVersion"]):
             return 409, _JSON.encode({"kind": "Status", "message": "changed", "reason": "Conflict"})
-        obj.status = obj.status | patch["status"]
+        obj.status = patch["status"] if replaces else obj.status | patch["status"]
         obj.metadata["resourceVersion"] = str(self._next_revision())
         self.status_writes += 1
         encoded = obj.encode()

@@ -329,9 +329,11 @@ async def test_tags_that_are_gone_after_a_restart_are_removed() -> None:
             HostInfo, "h", "Reconciled", lambda status: status.tags == ["zone:a"]
         )
         tags.by_ref, tags.loaded = {}, False
+        environment.modify("HostSystem", "host-1", runtime__inMaintenanceMode=True)
+        await environment.wait_for_ready(HostInfo, "h", "MaintenanceMode")
         tags._apply({})
         await environment.wait_for_ready(
-            HostInfo, "h", "Reconciled", lambda status: status.tags is None
+            HostInfo, "h", "MaintenanceMode", lambda status: status.tags is None
         )
 
 

@@ -203,7 +203,7 @@ class HostInfoController(Controller[HostInfo]):
             count_vms(lookup.inventory.vms_on(host.ref)),
             # They are read some seconds after the hosts. Without those of before a restart, each
             # host would lose its tags for these seconds, in a write of its own.
-            (info.status.tags or ()) if is_of_spec and not tags.loaded else tags.get(host.ref),
+            tags.get_or_keep(host.ref, (is_of_spec and info.status.tags) or ()),
             lookup.vcenter_name,
         )
         return ready_outcome(host, lookup.vcenter_name)

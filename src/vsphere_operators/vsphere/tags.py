@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from .credentials import Credentials, CredentialSource
@@ -56,8 +56,10 @@ class Tags:
         # The reference of a host that has other tags.
         self.changed: Signal[str] = Signal(log)
         self.by_ref: dict[str, tuple[str, ...]] = {}
-        # Whether they were read, or are left out. Until then, no tag of a host is known.
+        # Whether they were read, or are left out.
         self.loaded = False
+        # References of hosts that have tags in a status from before a restart.
+        self._kept: set[str] = set()
         self._rejected_credentials: Credentials | None = None
         self.rejected_at = 0.0
         self.problem: VCenterError | None = None
@@ -66,6 +68,14 @@ class Tags:
     def get(self, ref: str) -> tuple[str, ...]:
         """The tags of an object as `category:tag`, sorted."""
         return self.by_ref.get(ref, ())
+
+    def get_or_keep(self, ref: str, last: Sequence[str]) -> tuple[str, ...]:
+        """The tags of an object; until they are read for the first time, its last ones."""
+        if self.loaded:
+            return self.get(ref)
+        if last:
+            self._kept.add(ref)
+        return tuple(last)
 
     async def run(self) -> NoReturn:
         if not self.inventory.hosts:
@@ -126,10 +136,8 @@ class Tags:
         # A host may have been removed while its tags were read.
         hosts, old = self.inventory.hosts, self.by_ref
         self.by_ref = {ref: names for ref, names in tags.items() if names and ref in hosts}
-        # The status of a host may have tags from before a restart that are gone by now.
-        changed = changed_keys(old, self.by_ref) if self.loaded else list(hosts)
-        self.loaded = True
-        for ref in changed:
+        removed, self._kept, self.loaded = self._kept - self.by_ref.keys(), set(), True
+        for ref in (*changed_keys(old, self.by_ref), *sorted(removed)):
             self.changed.emit(ref)
 
     def _log_once(self, message: str, log: Callable[..., Any]) -> None:

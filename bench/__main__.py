@@ -25,7 +25,7 @@ from bench.contender import (
 )
 from bench.report import format_json, format_text, medians_of, targets_for
 from bench.restart import RestartResult, measure_restart
-from bench.same_patches import check_same_patches
+from bench.same_writes import check_same_writes
 from kubewright import KubewrightError
 
 _RESULTS = Path(__file__).parent / "results"
@@ -71,7 +71,7 @@ class Run:
 
     async def _measure_all(self) -> None:
         """Checks that the bare loop does the same work, warms up, then runs all turns at each N."""
-        await check_same_patches(self.cluster)
+        await check_same_writes(self.cluster)
         for contender in self.plan.contenders:
             await self._measure_turn(contender, _WARM_UP_OBJECTS, "warm-up")
         for size in self.plan.sizes:

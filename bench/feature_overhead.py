@@ -209,10 +209,11 @@ class Clients:
             await asyncio.sleep(1)
 
 
-def _count_patches(metrics: str) -> int:
+def _count_writes(metrics: str) -> int:
     """Statuses and labels that were written; the features must not make statuses fewer."""
     lines = (line for line in metrics.splitlines() if line.startswith("rest_client_requests_total"))
-    return sum(int(float(line.rpartition(" ")[2])) for line in lines if 'method="PATCH"' in line)
+    writes = (line for line in lines if 'method="PATCH"' in line or 'method="PUT"' in line)
+    return sum(int(float(line.rpartition(" ")[2])) for line in writes)
 
 
 async def _measure_turn(environment: Environment, manager: Process, variant: str) -> Turn:
@@ -248,7 +249,7 @@ async def _measure_turn(environment: Environment, manager: Process, variant: str
         await manager.stop(10)
     print(
         f"{variant:11} {turn.cpu_share:6.2%} of a core, {turn.peak_mib:6.1f} MiB "
-        f"({clients.moves} moves, {_count_patches(clients.metrics)} patches, "
+        f"({clients.moves} moves, {_count_writes(clients.metrics)} patches, "
         f"{len(clients.metrics) / 1000:.0f} kB a scrape, "
         f"{clients.event_bytes / 2**20:.1f} MiB of events)",
         flush=True,

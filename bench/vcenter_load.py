@@ -89,31 +89,30 @@ def _retrieve_objects(content: Any) -> Iterator[Any]:
         ENTITY_MAPPINGS,
         TASK_MAPPING,
     )
-    from vsphere_operators.vsphere.property_collector import (
-        build_object_spec,
-        build_property_spec,
-        build_traversal_spec,
-    )
 
     view = content.viewManager.CreateContainerView(
         content.rootFolder, [getattr(vim, kind) for kind in ENTITY_MAPPINGS], True
     )
     roots = [
-        build_traversal_spec(view, vim.view.ContainerView, "view"),
-        build_traversal_spec(content.taskManager, vim.TaskManager, "recentTask"),
+        _traversal_spec(view, vim.view.ContainerView, "view"),
+        _traversal_spec(content.taskManager, vim.TaskManager, "recentTask"),
     ]
     paths = {
         **{kind: sort.paths for kind, sort in ENTITY_MAPPINGS.items()},
         "Task": TASK_MAPPING.paths,
         CUSTOM_FIELDS_MANAGER: ["field"],
     }
-    spec = vmodl.query.PropertyCollector.FilterSpec(
+    collector = vmodl.query.PropertyCollector
+    spec = collector.FilterSpec(
         objectSet=[
-            build_object_spec(content.rootFolder),
-            build_object_spec(content.customFieldsManager),
+            collector.ObjectSpec(obj=content.rootFolder, skip=False),
+            collector.ObjectSpec(obj=content.customFieldsManager, skip=False),
             *roots,
         ],
-        propSet=[build_property_spec(kind, paths) for kind, paths in paths.items()],
+        propSet=[
+            collector.PropertySpec(type=getattr(vim, kind), all=False, pathSet=sorted(names))
+            for kind, names in paths.items()
+        ],
     )
     options = vmodl.query.PropertyCollector.RetrieveOptions(maxObjects=100)
     answer = content.propertyCollector.RetrievePropertiesEx([spec], options)
@@ -121,6 +120,14 @@ def _retrieve_objects(content: Any) -> Iterator[Any]:
     while answer.token:
         answer = content.propertyCollector.ContinueRetrievePropertiesEx(answer.token)
         yield from answer.objects
+
+
+def _traversal_spec(obj: Any, managed_type: Any, path: str) -> Any:
+    from pyVmomi import vmodl
+
+    collector = vmodl.query.PropertyCollector
+    traversal = collector.TraversalSpec(name=path, type=managed_type, path=path, skip=False)
+    return collector.ObjectSpec(obj=obj, skip=True, selectSet=[traversal])
 
 
 async def _read_with_inventory(server: SimulatorLogin, control: str) -> dict[str, Any]:

@@ -25,7 +25,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-PACKAGES = ("src/vsphere_operators/", "packages/kubewright/src/kubewright/")
+PACKAGES = (
+    "src/vsphere_operators/",
+    "packages/kubewright/src/kubewright/",
+    "packages/kubewright/src/kubewright_http/",
+)
 
 _SOURCE_FOLDERS = ("packages/kubewright/src/", "packages/kubewright/", "src/", "tests/", "testenv/")
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)

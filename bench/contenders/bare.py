@@ -1,8 +1,8 @@
-"""The limit: a plain aiohttp loop that sends the status patches of the runtime and nothing else.
+"""The limit: a plain aiohttp loop that sends the statuses of the runtime and nothing else.
 
 It has no watch, cache, queue or metrics, and decodes no responses. It reads names, revisions and
-sizes in one list, then sends one PATCH for each object over one session, with as many workers as
-the runtime has by default. It does not import kubewright.
+sizes in one list, then sends one PUT for each object over one session, with as many workers as the
+runtime has by default. It does not import kubewright.
 """
 
 from __future__ import annotations
@@ -21,13 +21,17 @@ import aiohttp
 import msgspec
 import yaml
 
-MERGE_PATCH = {"Content-Type": "application/merge-patch+json", "Accept": "application/json"}
+JSON = {"Content-Type": "application/json", "Accept": "application/json"}
+STATUS_QUERY = "fieldManager=bench&fieldValidation=Ignore"
 
 
 class Metadata(msgspec.Struct):
     name: str
+    namespace: str
+    uid: str
     resourceVersion: str
     generation: int
+    creationTimestamp: str
 
 
 class Spec(msgspec.Struct):
@@ -70,8 +74,8 @@ def read_kubeconfig(kubeconfig: Path) -> ApiAccess:
     return ApiAccess(cluster["server"], context, {})
 
 
-def _status_patch(item: Item) -> bytes:
-    """The patch of the runtime for the same object; bench/same_patches.py checks it."""
+def _with_status(item: Item) -> bytes:
+    """The object that the runtime sends; bench/same_writes.py checks it."""
     condition = {
         "type": "Ready",
         "status": "True",
@@ -86,21 +90,27 @@ def _status_patch(item: Item) -> bytes:
         "observedGeneration": item.metadata.generation,
     }
     return msgspec.json.encode(
-        {"metadata": {"resourceVersion": item.metadata.resourceVersion}, "status": status}
+        {
+            "apiVersion": "bench.kubewright.example/v1",
+            "kind": "Sample",
+            "metadata": item.metadata,
+            "spec": item.spec,
+            "status": status,
+        }
     )
 
 
-async def _patch_items(
+async def _replace_statuses(
     session: aiohttp.ClientSession, collection: str, items: Iterator[Item]
 ) -> None:
-    """Patches the objects of an iterator that all workers share."""
+    """Writes the objects of an iterator that all workers share."""
     for item in items:
-        url = f"{collection}/{item.metadata.name}/status?fieldManager=bench"
-        async with session.patch(url, data=_status_patch(item), headers=MERGE_PATCH) as response:
+        url = f"{collection}/{item.metadata.name}/status?{STATUS_QUERY}"
+        async with session.put(url, data=_with_status(item), headers=JSON) as response:
             body = await response.read()
             if response.status != 200:
                 raise SystemExit(
-                    f"patch of {item.metadata.name} rejected: {response.status} {body[:300]!r}"
+                    f"status of {item.metadata.name} rejected: {response.status} {body[:300]!r}"
                 )
 
 
@@ -116,7 +126,7 @@ async def main(kubeconfig: str, namespace: str, concurrency: str) -> None:
             items = iter(msgspec.json.decode(await response.read(), type=ItemList).items)
         async with asyncio.TaskGroup() as group:
             for _ in range(int(concurrency)):
-                group.create_task(_patch_items(session, collection, items))
+                group.create_task(_replace_statuses(session, collection, items))
         await stopped.wait()
 
 

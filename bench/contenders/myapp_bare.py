@@ -23,7 +23,7 @@ from typing import Any, NoReturn
 import aiohttp
 import msgspec
 
-from bench.contenders.bare import MERGE_PATCH, read_kubeconfig
+from bench.contenders.bare import JSON, STATUS_QUERY, read_kubeconfig
 from examples.myapp import MyApp, MyAppController
 from kubewright import Object
 from kubewright.api.apps_v1 import Deployment
@@ -77,8 +77,8 @@ async def _build_work(controller: _BuildingController, app: MyApp) -> _Work:
     return _Work(app, applies)
 
 
-def _status_patch(app: MyApp, address: str) -> bytes:
-    """The patch of the runtime for the same object; bench/same_patches.py checks it."""
+def _with_status(app: MyApp, address: str) -> bytes:
+    """The object that the runtime sends; bench/same_writes.py checks it."""
     condition = {
         "type": "Ready",
         "status": "False",
@@ -93,14 +93,13 @@ def _status_patch(app: MyApp, address: str) -> bytes:
         "readyReplicas": 0,
         "address": address,
     }
-    metadata = {"resourceVersion": app.metadata.resourceVersion}
-    return msgspec.json.encode({"metadata": metadata, "status": status})
+    return msgspec.json.encode(app.encode() | {"status": status})
 
 
 async def _send(
-    session: aiohttp.ClientSession, url: str, body: bytes, headers: dict[str, str]
+    session: aiohttp.ClientSession, method: str, url: str, body: bytes, headers: dict[str, str]
 ) -> bytes:
-    async with session.patch(url, data=body, headers=headers) as response:
+    async with session.request(method, url, data=body, headers=headers) as response:
         content = await response.read()
         if response.status not in (200, 201):
             raise SystemExit(f"{url} was rejected: {response.status} {content[:300]!r}")
@@ -112,12 +111,13 @@ async def _run_worker(session: aiohttp.ClientSession, queue: Iterator[_Work]) ->
     for work in queue:
         address = ""
         for apply in work.applies:
-            response = await _send(session, f"{apply.path}?fieldManager=myapp", apply.body, _APPLY)
+            url = f"{apply.path}?fieldManager=myapp"
+            response = await _send(session, "PATCH", url, apply.body, _APPLY)
             if apply.is_service:
                 address = msgspec.json.decode(response)["spec"]["clusterIP"]
         path = MyApp.definition.path(*work.app.key, "status")
-        patch = _status_patch(work.app, address)
-        await _send(session, f"{path}?fieldManager=bench", patch, MERGE_PATCH)
+        body = _with_status(work.app, address)
+        await _send(session, "PUT", f"{path}?{STATUS_QUERY}", body, JSON)
 
 
 async def _receive_watch(

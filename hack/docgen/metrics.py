@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily
-
 from kubewright.metrics import Metrics
 from kubewright.series import MetricFamily, SeriesT
 from kubewright.webhook.server import WebhookMetrics
@@ -53,9 +49,9 @@ class _RecordingMetrics(Metrics):
         super().__init__()
 
     def register(self, family: MetricFamily[SeriesT]) -> MetricFamily[SeriesT]:
-        types: dict[Any, str] = {CounterMetricFamily: "counter", GaugeMetricFamily: "gauge"}
-        type_name = types.get(family.family_type, "histogram")
-        self.rows.append((family.name, type_name, ", ".join(family.label_names), family.help))
+        self.rows.append(
+            (family.name, family.family_type, ", ".join(family.label_names), family.help)
+        )
         return super().register(family)
 
 

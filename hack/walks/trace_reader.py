@@ -43,12 +43,12 @@ class Trace:
     def status_answer(
         self, since: float, plural: str, fits: Callable[[dict[str, Any]], bool]
     ) -> dict[str, Any] | None:
-        """The first answered status patch that fits, with the times of request and answer."""
+        """The first answered write of a status that fits, with the times of request and answer."""
         self.refresh()
         for answer in self.answers:
             path, fresh = answer["path"], answer["at"] >= since and answer["status"] < 300
             is_status = f"/{plural}/" in path and path.endswith("/status")
-            if not fresh or not is_status or answer["method"] != "PATCH":
+            if not fresh or not is_status or answer["method"] not in ("PATCH", "PUT"):
                 continue
             if fits(json.loads(answer["body"]).get("status", {})):
                 return answer

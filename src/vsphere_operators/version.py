@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import platform
+import sys
 
 from msgspec import Struct
 
@@ -29,7 +29,7 @@ class _Versions(Struct, frozen=True, kw_only=True):
 VERSIONS = _Versions(
     version=read_version(_DISTRIBUTION),
     kubewright=read_version(),
-    python=platform.python_version(),
+    python=".".join(map(str, sys.version_info[:3])),
 )
 
 

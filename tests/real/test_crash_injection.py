@@ -41,7 +41,7 @@ async def test_a_manager_is_killed_at_its_second_write_and_the_next_one_continue
             await start()
 
         injector.start_manager = check_and_start
-        injector.crash_point = CrashPoint("PATCH mycustomresources/status", 2, mode)
+        injector.crash_point = CrashPoint("PUT mycustomresources/status", 2, mode)
         create_resource(installed, namespace, "first", spec={"name": "funny-joe"})
         await wait_for_status(installed, namespace, "first", "NoFriend", within=30)
         first = manager.pid

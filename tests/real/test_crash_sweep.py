@@ -19,7 +19,8 @@ from .crash_sweep import CrashSweep
 PARALLEL_RUNS = 3
 CRASH_POINTS = (
     CrashPoint("PATCH vmgroups", 1, "sent"),  # the finalizer is set, but the response is lost
-    CrashPoint("PATCH vmgroups/status", 1, "answered"),  # records are stored, no request is sent
+    CrashPoint("PUT vmgroups/status", 1, "answered"),  # records are stored, no request is sent
+    CrashPoint("PATCH vmgroups/status", 1, "sent"),
     CrashPoint("CreateFolder", 1, "sent"),
     CrashPoint("CloneVM_Task", 2, "sent"),  # the clone runs, but its task is unknown
     CrashPoint("PowerOnVM_Task", 1, "before"),

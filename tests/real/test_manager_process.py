@@ -79,7 +79,7 @@ async def test_running_reconciles_finish_before_the_process_exits(
     number: signal.Signals,
 ) -> None:
     async with run_ready_manager(log_file, proxied_kubeconfig) as manager:
-        slow = proxy.delay_next("PATCH", STATUS_PATH, 1.0)
+        slow = proxy.delay_next("PUT", STATUS_PATH, 1.0)
         create_resource(installed, namespace, "joe", spec={"name": "funny-joe"})
         await eventually(lambda: slow.matched_requests)
         manager.send_signal(number)
@@ -96,7 +96,7 @@ async def test_second_signal_exits_at_once(
     log_file: Path,
 ) -> None:
     async with run_ready_manager(log_file, proxied_kubeconfig) as manager:
-        stuck = proxy.delay_next("PATCH", STATUS_PATH, 60.0)
+        stuck = proxy.delay_next("PUT", STATUS_PATH, 60.0)
         create_resource(installed, namespace, "joe", spec={"name": "funny-joe"})
         await eventually(lambda: stuck.matched_requests)
         manager.send_signal(signal.SIGTERM)
@@ -429,7 +429,7 @@ async def test_no_token_is_ever_logged(
         body = json.dumps(
             {"kind": "Status", "message": echo, "code": 401, "reason": "Unauthorized"}
         ).encode()
-        proxy.fail_next("PATCH", STATUS_PATH, 401, body=body)
+        proxy.fail_next("PUT", STATUS_PATH, 401, body=body)
         proxy.fail_next("GET", "*/mycustomresources", 500, body=echo.encode())
     async with run_ready_manager(log_file, proxied_kubeconfig, "--zap-log-level=9") as manager:
         create_resource(installed, namespace, "joe", spec={"name": "funny-joe"})

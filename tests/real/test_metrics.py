@@ -48,7 +48,7 @@ async def test_metrics_of_controller_runtime_exist(
         assert [labels for labels in depths if labels.startswith(f'{QUEUE_LABELS},priority="')]
         requests = await manager.read_metric("rest_client_requests_total")
         host = installed.url.removeprefix("https://")
-        assert requests[f'code="200",host="{host}",method="PATCH"'] >= 1
+        assert requests[f'code="200",host="{host}",method="PUT"'] >= 1
         assert (await manager.read_metric("process_resident_memory_bytes"))[""] < 100e6
         assert (await manager.http_get("/healthz")) == (200, "ok")
         await manager.wait_until_ready()

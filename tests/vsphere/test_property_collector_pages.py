@@ -6,7 +6,6 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from pyVmomi import vim
 
 from kubewright.log import Log
 from vsphere_operators.vsphere.decode_errors import DecodeErrors
@@ -14,6 +13,7 @@ from vsphere_operators.vsphere.devices import AssignableHardwareCache
 from vsphere_operators.vsphere.inventory import Inventory
 from vsphere_operators.vsphere.property_collector import retrieve_properties
 from vsphere_operators.vsphere.scheduled_tasks import ScheduledTasks
+from vsphere_operators.vsphere.updates import Ref
 
 from .canned_server import RecordingMetrics
 
@@ -28,6 +28,10 @@ xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance">
 <nextRunTime>2026-11-20T22:00:00Z</nextRunTime></val></propSet></objects></returnval>
 </{method}Response></Body></Envelope>"""
 PAGE_COUNT = 3
+TASKS_XML = """<Envelope xmlns="http://schemas.xmlsoap.org/soap/envelope/"><Body>
+<RetrieveEntityScheduledTaskResponse xmlns="urn:vim25">
+<returnval type="ScheduledTask">schedule-1</returnval>
+</RetrieveEntityScheduledTaskResponse></Body></Envelope>"""
 
 
 class PagedVCenter:
@@ -35,22 +39,17 @@ class PagedVCenter:
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, object]] = []
-        self.scheduledTaskManager = self.propertyCollector = self
+        self.scheduledTaskManager = Ref("ScheduledTaskManager", "tasks")
+        self.propertyCollector = Ref("PropertyCollector", "collector")
         self.decode_errors = DecodeErrors(RecordingMetrics())
-
-    async def RetrieveEntityScheduledTask(self, entity: None) -> list[Any]:  # noqa: N802
-        return [vim.scheduler.ScheduledTask(f"schedule-{number}") for number in range(PAGE_COUNT)]
 
     async def get_service_content(self) -> PagedVCenter:
         return self
 
-    def build_envelope(
-        self, collector: PagedVCenter, method: str, *arguments: Any
-    ) -> tuple[str, object]:
-        return method, arguments[0] if method.startswith("Continue") else None
-
-    async def post(self, body: tuple[str, object], *, method: str) -> bytes:
-        self.calls.append(body)
+    async def invoke(self, target: Ref, method: str, arguments: dict[str, Any]) -> bytes:
+        if method == "RetrieveEntityScheduledTask":
+            return TASKS_XML.encode()
+        self.calls.append((method, arguments.get("token")))
         number = len(self.calls)
         token = f"<token>page-{number + 1}</token>" if number < PAGE_COUNT else ""
         return PAGE_XML.format(method=method, token=token, number=number).encode()

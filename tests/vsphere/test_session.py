@@ -316,12 +316,16 @@ async def test_logout_leaves_no_session_filter_or_view(
     simulator: SimulatedVCenter, session: Session, soap: SoapClient
 ) -> None:
     content = await soap.get_service_content()
-    await content.viewManager.CreateContainerView(content.rootFolder, [vim.VirtualMachine], True)
+    assert content.viewManager is not None
+    root = vim.Folder(content.rootFolder.value, soap.stub)
+    views: Any = vim.view.ViewManager(content.viewManager.value, soap.stub)
+    await views.CreateContainerView(root, [vim.VirtualMachine], True)
     spec = vmodl.query.PropertyCollector.FilterSpec(
         propSet=[vmodl.query.PropertyCollector.PropertySpec(type=vim.Folder, pathSet=["name"])],
-        objectSet=[vmodl.query.PropertyCollector.ObjectSpec(obj=content.rootFolder)],
+        objectSet=[vmodl.query.PropertyCollector.ObjectSpec(obj=root)],
     )
-    await content.propertyCollector.CreateFilter(spec, True)
+    collector: Any = vmodl.query.PropertyCollector(content.propertyCollector.value, soap.stub)
+    await collector.CreateFilter(spec, True)
     [before] = await simulator.sessions()
     assert (len(before["filters"]), len(before["views"])) == (1, 1)
     await session.logout()

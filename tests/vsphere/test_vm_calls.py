@@ -16,7 +16,8 @@ from kubewright.testing import eventually
 from vsphere_operators.vsphere import transport
 from vsphere_operators.vsphere.decode_errors import DecodeErrors
 from vsphere_operators.vsphere.faults import Rejected, TimedOut
-from vsphere_operators.vsphere.transport import SoapClient, SoapStub
+from vsphere_operators.vsphere.pyvmomi_stub import SoapStub
+from vsphere_operators.vsphere.transport import SoapClient
 from vsphere_operators.vsphere.updates import Ref
 from vsphere_operators.vsphere.vm_calls import (
     CloneSpec,

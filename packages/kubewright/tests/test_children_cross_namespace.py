@@ -154,7 +154,7 @@ def test_role_permits_to_apply_and_delete_children_and_nothing_more() -> None:
         "events": ["create", "patch"],
         "widgets": ["list", "watch"],
         "widgets/finalizers": ["update"],
-        "widgets/status": ["patch"],
+        "widgets/status": ["patch", "update"],
     }
     with_finalizer = controller_permissions(Parent(kinds=[Namespace], cross_namespace=True))
     assert any(

@@ -6,12 +6,14 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from kubewright.api.batch_v1 import Job, JobSpec
 from kubewright.api.core_v1 import Container, PodSpec, PodTemplateSpec
-from kubewright.api_requests import delete_options, patch_request
+from kubewright.api_requests import delete_options, patch_request, request_for
 from kubewright.builtin import ConfigMap, Namespace, Pod
 from kubewright.client import Client
+from kubewright.crd import build_crds
 from kubewright.definition import KindDefinition
 from kubewright.errors import AlreadyExists, ApplyConflict, Conflict, NotFound, error_from_status
 from kubewright.kind import Key, Object, ObjectMeta, kind
@@ -24,6 +26,7 @@ from .support.widget_kind import Widget, WidgetSpec, WidgetStatus
 
 WIDGET = Widget.definition
 KEY = Key("n", "a")
+CRDS_PATH = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
 
 @kind("v1", external=True)
@@ -426,3 +429,87 @@ async def test_response_without_an_object_changes_nothing_in_the_cache(
     monkeypatch.setattr(fake, "send", send)
     await Client(fake, cache=cache).delete(ConfigMap, KEY)
     assert (cache.written, cache.deleted) == ([], [])
+
+
+async def read_managers(api: ApiHarness, obj: Object) -> dict[str, Any]:
+    """The fields of each manager, as stored."""
+    request = request_for("GET", obj.definition, obj.key)
+    stored = msgspec.json.decode(await api.client.transport.send(request))
+    return {
+        f"{entry['manager']} {entry.get('subresource', '')}": entry["fieldsV1"]
+        for entry in stored["metadata"]["managedFields"]
+    }
+
+
+async def test_replaced_status_changes_nothing_else_and_takes_no_other_field(
+    api: ApiHarness,
+) -> None:
+    client, namespace = api.client, api.namespace
+    widget = make_widget(namespace, size=3)
+    created = await client.create(widget, field_manager="creator")
+    patch = {"metadata": {"labels": {"app": "web"}, "finalizers": ["kubewright.test/hold"]}}
+    labelled = await client.patch(Widget, created.key, patch, field_manager="labeller")
+    before = await read_managers(api, created)
+    # The label and the finalizer are not in the request: the server keeps its own metadata.
+    sent = replace(
+        created,
+        metadata=replace(created.metadata, resourceVersion=labelled.metadata.resourceVersion),
+        spec=WidgetSpec(size=9),
+        status=WidgetStatus(doubled=6),
+    )
+    written = await client.replace_status(sent, field_manager="operator")
+    assert (written.spec.size, written.status.doubled) == (3, 6)
+    assert written.metadata.labels == {"app": "web"}
+    assert written.metadata.finalizers == ["kubewright.test/hold"]
+    assert written.metadata.generation == 1
+    managers = await read_managers(api, created)
+    assert managers.pop("operator status")["f:status"].keys() >= {"f:doubled"}
+    assert managers == before
+
+
+async def test_status_of_another_version_or_of_a_successor_is_not_replaced(
+    api: ApiHarness,
+) -> None:
+    client, namespace = api.client, api.namespace
+    old = await client.create(make_widget(namespace, size=1))
+    await client.patch(Widget, old.key, {"spec": {"size": 2}})
+    with pytest.raises(Conflict):
+        await client.replace_status(old)
+    await client.delete(Widget, old.key)
+    with pytest.raises(NotFound):
+        await client.replace_status(old)
+    new = await client.create(make_widget(namespace, size=1))
+    version = new.metadata.resourceVersion
+    stale = replace(old, metadata=replace(old.metadata, resourceVersion=version))
+    with pytest.raises(Conflict):
+        await client.replace_status(stale)
+
+
+async def test_status_without_a_version_or_of_a_part_of_the_object_is_not_replaced() -> None:
+    fake = FakeApi()
+    with pytest.raises(ValueError, match="no resourceVersion"):
+        await Client(fake).replace_status(make_widget("n"))
+    part = select(Widget, transform=lambda widget: widget)
+    with pytest.raises(TypeError, match="does not have all fields"):
+        await Client(fake).replace_status(part(metadata=ObjectMeta(name="a", resourceVersion="1")))
+    assert not fake.requests
+
+
+async def test_condition_has_one_owner_as_a_whole(api: ApiHarness) -> None:
+    if isinstance(api.transport, FakeApi):
+        # Without a schema, the list of conditions would have one owner.
+        api.transport.create(CRDS_PATH, build_crds([Widget])[0])
+    client = api.client
+    created = await client.create(make_widget(api.namespace))
+    condition = {
+        "type": "Ready",
+        "status": "True",
+        "reason": "R",
+        "message": "",
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }
+    await client.patch_status(
+        Widget, created.key, {"conditions": [condition]}, field_manager="operator"
+    )
+    conditions = (await read_managers(api, created))["operator status"]["f:status"]["f:conditions"]
+    assert conditions['k:{"type":"Ready"}'] == {}

@@ -281,7 +281,7 @@ async def test_not_synced_leaves_the_status_as_it_is(api: ApiHarness) -> None:
 async def test_write_without_the_lease_is_repeated_when_the_lease_is_back() -> None:
     fake = FakeApi()
     api = ApiHarness(fake, Client(fake), "n")
-    fake.fail_next("PATCH", "/status", NotLeader("not sure"), times=3)
+    fake.fail_next("PUT", "/status", NotLeader("not sure"), times=3)
     async with run_manager(api, controller(Widget, double)):
         await api.create_widget(size=2)
         await api.wait_for_ready(reason="Reconciled")
@@ -296,7 +296,7 @@ async def test_slow_status_writes_do_not_start_more_workers(
     class SlowApi(FakeApi):
         async def send(self, request: Request) -> bytes:
             nonlocal busy, most
-            if request.method != "PATCH":
+            if request.method != "PUT":
                 return await super().send(request)
             busy += 1
             most = max(most, busy)
@@ -400,7 +400,7 @@ async def test_missing_kind_is_retried_but_not_a_deleted_object_when_its_finaliz
 async def test_status_write_without_the_crd_is_a_failure_and_is_retried() -> None:
     fake = FakeApi()
     api = ApiHarness(fake, Client(fake), "here")
-    fake.fail_next("PATCH", "widgets/a/status", KindMissing("its CRD is gone"))
+    fake.fail_next("PUT", "widgets/a/status", KindMissing("its CRD is gone"))
     async with run_manager(api, controller(Widget, double)) as manager:
         await api.create_widget(size=4)
         await api.wait_for_ready()

@@ -96,10 +96,7 @@ async def _check_in_order(
             "the password",
             _trust_ca_command(config.address),
         )
-    server_time = await vcenter.session.call(
-        # The service instance changes at a re-login, so it is read inside the call.
-        lambda: vcenter.session.service_instance.CurrentTime()
-    )
+    server_time = await vcenter.session.read_server_time()
     yield check_clock_skew(server_time, datetime.now(UTC), f"vCenter {config.name}")
     try:
         await load_inventory(vcenter)

@@ -15,8 +15,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NoReturn
 
-from pyVmomi import vim
-
 from .converters import find_pci_id, parse_int, require_items, to_ref, to_text, to_tuple
 from .faults import RETRYABLE_ERRORS, VCenterError
 from .inventory import Inventory, Signal
@@ -26,15 +24,16 @@ from .parallel_calls import gather_limited
 from .polling import PollSchedule
 from .property_collector import retrieve_properties
 from .session import Session
-from .transport import SoapClient, SoapStub
-from .updates import DISK_TYPE, TYPE_KEY, ObjectUpdate, Value, decode_results
+from .soap_request import VIM, ApiVersion
+from .transport import SoapClient
+from .updates import DISK_TYPE, TYPE_KEY, ObjectUpdate, Ref, Value, decode_results
 
 DEVICES_PROPERTY = "config.hardware.device"
 _INTERVAL_SECONDS = 300.0
 _MANAGER_PROPERTY = "configManager.assignableHardwareManager"
 # The first version with RetrieveVendorDeviceGroupInfo. An older vCenter rejects the call, and then
 # there are no groups.
-_DEVICE_GROUPS_API_VERSION = "vim.version.v8_0_0_1"
+_DEVICE_GROUPS_API = ApiVersion("urn:vim25", "8.0.0.1")
 _NO_HARDWARE = AssignableHardware()
 
 
@@ -135,22 +134,23 @@ class AssignableHardwareCache:
     async def _read_hardware(self, update: ObjectUpdate) -> AssignableHardware:
         if not (ref := to_ref(update.changes.get(_MANAGER_PROPERTY))):
             return _NO_HARDWARE
-        newer_stub = SoapStub(self._soap, _DEVICE_GROUPS_API_VERSION)
-        devices = await self._read_list(self._soap.stub, ref, "RetrieveDynamicPassthroughInfo")
-        groups = await self._read_list(newer_stub, ref, "RetrieveVendorDeviceGroupInfo")
+        devices = await self._read_list(VIM, ref, "RetrieveDynamicPassthroughInfo")
+        groups = await self._read_list(_DEVICE_GROUPS_API, ref, "RetrieveVendorDeviceGroupInfo")
         return AssignableHardware(
             tuple(sorted(map(_decode_device_info, devices))),
             tuple(sorted(to_text(group.get("deviceGroupName")) for group in groups)),
         )
 
-    async def _read_list(self, stub: SoapStub, manager: str, method: str) -> list[dict[str, Value]]:
+    async def _read_list(
+        self, api: ApiVersion, manager: str, method: str
+    ) -> list[dict[str, Value]]:
         """The data objects that a method of a host's manager returns; empty if the host or vCenter
         is too old or rejects the call.
         """
-        target = vim.host.AssignableHardwareManager(manager, stub)
+        target = Ref("HostAssignableHardwareManager", manager)
         report = self._soap.decode_errors.report
         try:
-            body = await self._session.call(lambda: stub.call_undecoded(target, method))
+            body = await self._session.call(lambda: self._soap.invoke(target, method, {}, api=api))
         except RETRYABLE_ERRORS:
             raise
         except VCenterError as error:

@@ -22,10 +22,9 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from enum import IntEnum
-from typing import Any, Protocol
+from typing import Protocol
 
 from msgspec import Struct, field
-from pyVmomi import vim, vslm
 
 from .decode_errors import ReportUndecodable
 from .disk_decoding import DiskRow, decode_attachments, decode_disk, decode_ids, decode_page
@@ -42,10 +41,13 @@ from .inventory import Inventory
 from .model import Datastore, Disk
 from .parallel_calls import gather_limited
 from .session import Session
-from .transport import SoapClient, SoapStub
+from .soap_request import VIM, ApiVersion, Argument, DataObject, encode_session_header
+from .transport import SoapClient
+from .updates import Ref
 
 _VSLM_PATH = "/vslm/sdk"
-_VSLM_VERSION = "vslm.version.v7_0"
+_VSLM = ApiVersion("urn:vslm", "7.0.0.0")
+_VSLM_MANAGER = Ref("VslmVStorageObjectManager", "VStorageObjectManager")
 # The maximum of VslmListVStorageObjectForSpec.
 _DISKS_PER_PAGE = 1000
 _ATTACHMENTS_PER_CALL = 100
@@ -110,7 +112,7 @@ class GlobalCatalog:
         unread = await _read_disks_into(
             listing,
             stale,
-            lambda id: self._call("RetrieveVStorageObject", vim.vslm.ID(id=id)),
+            lambda id: self._call("VslmRetrieveVStorageObject", {"id": _vslm_id(id)}),
             datastores,
             known_disks,
             self._report,
@@ -131,15 +133,22 @@ class GlobalCatalog:
             last_id = rows[-1].id if rows else ""
             query = (
                 [
-                    vslm.vso.VStorageObjectQuerySpec(
-                        queryField="id", queryOperator="greaterThan", queryValue=[last_id]
+                    DataObject(
+                        {
+                            "queryField": "id",
+                            "queryOperator": "greaterThan",
+                            "queryValue": [last_id],
+                        }
                     )
                 ]
                 if rows
                 else []
             )
             page = decode_page(
-                await self._call("ListVStorageObjectsForSpec", query, self.page_size), self._report
+                await self._call(
+                    "VslmListVStorageObjectForSpec", {"query": query, "maxResult": self.page_size}
+                ),
+                self._report,
             )
             rows += page.rows
             # A server that ignores the query would return the same page for ever.
@@ -158,7 +167,8 @@ class GlobalCatalog:
             responses = await gather_limited(
                 batches,
                 lambda batch: self._call(
-                    "RetrieveVStorageObjectAssociations", [vim.vslm.ID(id=id) for id in batch]
+                    "VslmRetrieveVStorageObjectAssociations",
+                    {"ids": [_vslm_id(id) for id in batch]},
                 ),
             )
         except UNAVAILABLE_ERRORS:
@@ -172,7 +182,7 @@ class GlobalCatalog:
             for id, vms in decode_attachments(response, self._report).items()
         }
 
-    async def _call(self, method: str, *arguments: Any) -> bytes:
+    async def _call(self, method: str, arguments: Mapping[str, Argument]) -> bytes:
         # vslm can reject a session that vim still accepts, so test it before logging in again.
         await self._session.login()
         try:
@@ -186,12 +196,16 @@ class GlobalCatalog:
                 f"{error}: the disk catalog rejects this session, which is alive"
             ) from error
 
-    async def _send(self, method: str, arguments: Sequence[Any]) -> bytes:
-        stub = SoapStub(self._soap, _VSLM_VERSION, _VSLM_PATH)
-        # This endpoint reads the session key from the SOAP header, not from the cookie.
-        stub.requestContext = {"vcSessionCookie": self._soap.cookie}
-        manager = vslm.vso.VStorageObjectManager("VStorageObjectManager", stub)
-        return await stub.call_undecoded(manager, method, *arguments)
+    async def _send(self, method: str, arguments: Mapping[str, Argument]) -> bytes:
+        return await self._soap.invoke(
+            _VSLM_MANAGER,
+            method,
+            arguments,
+            api=_VSLM,
+            path=_VSLM_PATH,
+            # This endpoint reads the session key from the SOAP header, not from the cookie.
+            header=encode_session_header(self._soap.cookie, _VSLM),
+        )
 
     def _find_datastores(
         self, rows: Iterable[DiskRow], known_disks: Mapping[str, Disk]
@@ -248,8 +262,10 @@ class DatastoreCatalog:
             [id for id in datastore_by_id if id not in fresh],
             lambda id: self._call(
                 "RetrieveVStorageObject",
-                vim.vslm.ID(id=id),
-                vim.Datastore(datastore_by_id[id]),
+                {
+                    "id": DataObject({"id": id}),
+                    "datastore": Ref("Datastore", datastore_by_id[id]),
+                },
             ),
             datastore_by_id,
             known_disks,
@@ -260,7 +276,9 @@ class DatastoreCatalog:
     async def _list_ids_on(self, datastore: Datastore) -> Sequence[str] | VCenterError:
         """The disks of one datastore, or why they cannot be read."""
         try:
-            body = await self._call("ListVStorageObject", vim.Datastore(datastore.ref))
+            body = await self._call(
+                "ListVStorageObject", {"datastore": Ref("Datastore", datastore.ref)}
+            )
             return decode_ids(body, self._soap.decode_errors.report)
         except TimedOut as error:
             return error
@@ -271,10 +289,10 @@ class DatastoreCatalog:
         except VCenterError as error:
             return error
 
-    async def _call(self, method: str, *arguments: Any) -> bytes:
+    async def _call(self, method: str, arguments: Mapping[str, Argument]) -> bytes:
         return await self._session.call(lambda: self._send(method, arguments))
 
-    async def _send(self, method: str, arguments: Sequence[Any]) -> bytes:
+    async def _send(self, method: str, arguments: Mapping[str, Argument]) -> bytes:
         # The reference of the manager may differ after a new login.
         manager = (await self._soap.get_service_content()).vStorageObjectManager
         if manager is None:
@@ -282,7 +300,11 @@ class DatastoreCatalog:
                 f"vCenter {self._soap.address.display_name} does not support First Class Disks; "
                 "they need vSphere 6.5 or newer"
             )
-        return await self._soap.stub.call_undecoded(manager, method, *arguments)
+        return await self._soap.invoke(manager, method, arguments)
+
+
+def _vslm_id(id: str) -> DataObject:
+    return DataObject({"id": id}, namespace=VIM.namespace)
 
 
 def _add_hanging(listing: DiskListing, datastore: str, cause: TimedOut) -> None:

@@ -31,7 +31,7 @@ from .log import Log
 from .properties import CUSTOM_FIELDS_MANAGER, find_properties_to_reread, have_only_stats
 from .property_collector import CollectorOptions, ServerCollector
 from .session import Session
-from .transport import SoapClient
+from .transport import SERVICE_INSTANCE, SoapClient
 from .updates import ObjectUpdate, UpdateSet
 
 # Faults of WaitForUpdatesEx after which everything must be read again. RequestCanceled is the
@@ -163,7 +163,7 @@ class InventoryWatcher:
         self, collector: ServerCollector, version: str, deadline: float, object_count: int
     ) -> UpdateSet | None:
         """One response of a load, which may take as long as the load."""
-        # Not 0: aiohttp takes that as no limit.
+        # Not 0: that means the default.
         timeout_seconds = max(0.001, deadline - self._clock())
         page = asyncio.create_task(
             collector.wait_for_updates(version, timeout_seconds=timeout_seconds),
@@ -199,10 +199,10 @@ class InventoryWatcher:
             )
         )
         # CurrentTime is the cheapest call, and needs no privilege.
-        service_instance = self._session.service_instance
-        await self._soap.post(
-            self._soap.build_envelope(service_instance, "CurrentTime"),
-            method="CurrentTime",
+        await self._soap.invoke(
+            SERVICE_INSTANCE,
+            "CurrentTime",
+            {},
             timeout_seconds=self._options.call_timeout_seconds,
         )
 

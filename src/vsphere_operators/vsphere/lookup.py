@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from bisect import bisect
 from collections.abc import Iterable, Sequence
-from difflib import SequenceMatcher
 from heapq import nlargest
 from itertools import islice, takewhile
 
@@ -137,6 +136,8 @@ def _rate_similarity(first: str, second: str) -> float:
     # Without difflib, if even equal characters would not suffice.
     if 2 * (common + min(len(first_middle), len(second_middle))) < _MIN_SIMILARITY * total:
         return 0.0
+    from difflib import SequenceMatcher
+
     matcher = SequenceMatcher(None, first_middle, second_middle)
     return 2 * (common + sum(block.size for block in matcher.get_matching_blocks())) / total
 

@@ -26,11 +26,12 @@ from pyVmomi import VmomiSupport, vim
 from .converters import to_name, to_ref, to_text
 from .faults import Rejected
 from .property_collector import (
-    PropertyCollector,
+    build_filter_spec,
     build_property_spec,
     build_traversal_spec,
     retrieve_selected,
 )
+from .updates import Ref
 from .vm_calls import VmCalls
 
 INFO_KINDS = "HostInfo, VMInfo, FCDInfo, DatastoreInfo, ClusterInfo, GPUInfo"
@@ -168,7 +169,7 @@ class Account(Struct, frozen=True):
 
 async def read_account(vm_calls: VmCalls) -> Account:
     manager = (await vm_calls.soap.get_service_content()).sessionManager
-    properties = await vm_calls.read_properties("SessionManager", manager._moId, ["currentSession"])
+    properties = await vm_calls.read_properties("SessionManager", manager.value, ["currentSession"])
     session = properties.get("currentSession")
     if not isinstance(session, Mapping):
         raise Rejected("vCenter does not return the current session")
@@ -190,7 +191,10 @@ async def find_missing_privileges(
     ]
 
     async def check() -> Any:
-        manager = (await vm_calls.soap.get_service_content()).authorizationManager
+        ref = (await vm_calls.soap.get_service_content()).authorizationManager
+        if ref is None:
+            raise vm_calls.soap.not_vsphere_error("HasPrivilegeOnEntities")
+        manager: Any = vim.AuthorizationManager(ref.value, stub)
         return await manager.HasPrivilegeOnEntities(managed, account.session_key, list(privileges))
 
     results = await vm_calls.session.call(check)
@@ -216,14 +220,14 @@ async def read_networks(vm_calls: VmCalls, vms: Sequence[str]) -> list[Network]:
     """The networks that the VMs with these references are connected to."""
     if not vms:
         return []
-    spec = PropertyCollector.FilterSpec(
-        objectSet=[
-            build_traversal_spec(vim.VirtualMachine(ref), vim.VirtualMachine, "network")
+    spec = build_filter_spec(
+        [
+            build_traversal_spec(Ref("VirtualMachine", ref), "VirtualMachine", "network")
             for ref in vms
         ],
-        propSet=[build_property_spec("Network", ["name", "parent"])],
-        # Without it, one template that was deleted meanwhile fails the whole call.
-        reportMissingObjectsInResults=True,
+        [build_property_spec("Network", ["name", "parent"])],
+        # A template may have been deleted meanwhile.
+        report_missing=True,
     )
     updates = await vm_calls.session.call(lambda: retrieve_selected(vm_calls.soap, spec))
     # Once for each VM that is connected to it.

@@ -12,10 +12,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
 
 from msgspec import structs
-from pyVmomi import vim, vmodl
 
 from .decode_errors import ReportUndecodable
 from .faults import VCenterError
@@ -26,10 +24,16 @@ from .properties import (
     TASK_MAPPING,
 )
 from .session import Session
+from .soap_request import Argument, DataObject
 from .transport import SoapClient
-from .updates import ObjectUpdate, UpdateSet, decode_object_page, decode_updates
-
-PropertyCollector = vmodl.query.PropertyCollector
+from .updates import (
+    ObjectUpdate,
+    Ref,
+    UpdateSet,
+    decode_object_page,
+    decode_results,
+    decode_updates,
+)
 
 
 @dataclass(frozen=True)
@@ -56,8 +60,8 @@ class ServerCollector:
 
     def __init__(self, soap: SoapClient, options: CollectorOptions, log: Log) -> None:
         self._soap, self._options, self._log = soap, options, log
-        self._created_objects: list[Any] = []
-        self._collector: Any = None
+        self._created_objects: list[Ref] = []
+        self._collector = Ref("PropertyCollector", "")
         # The reference of the object with the names of custom attributes, or "".
         self.custom_fields_manager = ""
         # Identifies the vCenter that this collector reads.
@@ -67,45 +71,63 @@ class ServerCollector:
         """Create everything on the server, without reading anything yet."""
         content = await self._soap.get_service_content()
         self.instance_uuid = content.about.instanceUuid or ""
-        types = [getattr(vim, type_name) for type_name in ENTITY_MAPPINGS]
-        view = await content.viewManager.CreateContainerView(content.rootFolder, types, True)
-        self._created_objects.append(view)
-        self._collector = await content.propertyCollector.CreatePropertyCollector()
-        self._created_objects.append(self._collector)
+        view = await self._create(
+            content.viewManager,
+            "CreateContainerView",
+            {"container": content.rootFolder, "type": list(ENTITY_MAPPINGS), "recursive": True},
+        )
+        self._collector = await self._create(
+            content.propertyCollector, "CreatePropertyCollector", {}
+        )
         # A ContainerView does not contain its own container, the root folder.
         entities = [
             build_object_spec(content.rootFolder),
-            build_traversal_spec(view, vim.view.ContainerView, "view"),
+            build_traversal_spec(view, "ContainerView", "view"),
         ]
         properties = [
             build_property_spec(type_name, mapping.paths)
             for type_name, mapping in ENTITY_MAPPINGS.items()
         ]
         if content.customFieldsManager is not None:
-            self.custom_fields_manager = content.customFieldsManager._moId
+            self.custom_fields_manager = content.customFieldsManager.value
             entities.append(build_object_spec(content.customFieldsManager))
             properties.append(build_property_spec(CUSTOM_FIELDS_MANAGER, ["field"]))
-        await self._collector.CreateFilter(
-            PropertyCollector.FilterSpec(objectSet=entities, propSet=properties), False
-        )
-        tasks = build_traversal_spec(content.taskManager, vim.TaskManager, "recentTask")
-        await self._collector.CreateFilter(
-            PropertyCollector.FilterSpec(
-                objectSet=[tasks], propSet=[build_property_spec("Task", TASK_MAPPING.paths)]
-            ),
-            False,
-        )
+        await self._create_filter(build_filter_spec(entities, properties))
+        if content.taskManager is not None:
+            tasks = build_traversal_spec(content.taskManager, "TaskManager", "recentTask")
+            task_info = build_property_spec("Task", TASK_MAPPING.paths)
+            await self._create_filter(build_filter_spec([tasks], [task_info]))
+
+    async def _create(
+        self, manager: Ref | None, method: str, arguments: Mapping[str, Argument]
+    ) -> Ref:
+        if manager is None:
+            raise self._soap.not_vsphere_error(method)
+        results = decode_results(await self._soap.invoke(manager, method, arguments), method)
+        if not results or not isinstance(created := results[0], Ref):
+            raise self._soap.not_vsphere_error(method)
+        self._created_objects.append(created)
+        return created
+
+    async def _create_filter(self, spec: DataObject) -> None:
+        # It is destroyed with its collector.
+        arguments: dict[str, Argument] = {"spec": spec, "partialUpdates": False}
+        await self._soap.invoke(self._collector, "CreateFilter", arguments)
 
     async def wait_for_updates(
         self, version: str, *, timeout_seconds: float = 0.0
     ) -> UpdateSet | None:
         """Changes since a version, "" for everything; None if there were none for a while."""
-        options = PropertyCollector.WaitOptions(
-            maxWaitSeconds=self._options.max_wait_seconds,
-            maxObjectUpdates=self._options.max_object_updates,
+        options = DataObject(
+            {
+                "maxWaitSeconds": self._options.max_wait_seconds,
+                "maxObjectUpdates": self._options.max_object_updates,
+            }
         )
         body = await self._call(
-            "WaitForUpdatesEx", version, options, timeout_seconds=timeout_seconds
+            "WaitForUpdatesEx",
+            {"version": version, "options": options},
+            timeout_seconds=timeout_seconds,
         )
         return decode_updates(body, self._soap.decode_errors.report)
 
@@ -114,18 +136,17 @@ class ServerCollector:
     ) -> list[ObjectUpdate]:
         """Current properties of objects, by type and reference; deleted objects are left out."""
         specs = [
-            PropertyCollector.FilterSpec(
-                objectSet=[build_object_spec(_managed_object(type_name, ref))],
-                propSet=[build_property_spec(type_name, paths)],
-                # Without it, one deleted object fails the whole call.
-                reportMissingObjectsInResults=True,
+            build_filter_spec(
+                [build_object_spec(Ref(type_name, ref))],
+                [build_property_spec(type_name, paths)],
+                report_missing=True,
             )
             for (type_name, ref), paths in paths_by_object.items()
         ]
         updates = await _retrieve_all_pages(
             self._call,
             specs,
-            PropertyCollector.RetrieveOptions(maxObjects=self._options.max_object_updates),
+            self._options.max_object_updates,
             self._soap.decode_errors.report,
         )
         # RetrievePropertiesEx leaves out properties that are not set.
@@ -140,11 +161,13 @@ class ServerCollector:
             for update in updates
         ]
 
-    async def _call(self, method: str, *arguments: Any, timeout_seconds: float = 0.0) -> bytes:
-        body = self._soap.build_envelope(self._collector, method, *arguments)
-        return await self._soap.post(
-            body,
-            method=method,
+    async def _call(
+        self, method: str, arguments: Mapping[str, Argument], *, timeout_seconds: float = 0.0
+    ) -> bytes:
+        return await self._soap.invoke(
+            self._collector,
+            method,
+            arguments,
             timeout_seconds=timeout_seconds or self._options.call_timeout_seconds,
         )
 
@@ -155,14 +178,11 @@ class ServerCollector:
                 while self._created_objects:
                     await self._destroy(self._created_objects.pop())
 
-    async def _destroy(self, created: Any) -> None:
+    async def _destroy(self, created: Ref) -> None:
         try:
-            # The filters are destroyed with their collector.
-            await (
-                created.DestroyView()
-                if isinstance(created, vim.view.View)
-                else created.DestroyPropertyCollector()
-            )
+            is_collector = created == self._collector
+            method = "DestroyPropertyCollector" if is_collector else "DestroyView"
+            await self._soap.invoke(created, method, {})
         except VCenterError as error:
             self._log.debug(
                 "could not remove a view or collector; it ends with the session", error=error
@@ -170,60 +190,75 @@ class ServerCollector:
 
 
 # Calls a method of a property collector with arguments, and returns the response's bytes.
-_CollectorCall = Callable[..., Awaitable[bytes]]
+_CollectorCall = Callable[[str, Mapping[str, Argument]], Awaitable[bytes]]
 
 
 async def _retrieve_all_pages(
-    call: _CollectorCall, specs: Sequence[Any], options: Any, report: ReportUndecodable
+    call: _CollectorCall, specs: Sequence[DataObject], max_objects: int, report: ReportUndecodable
 ) -> list[ObjectUpdate]:
     """What the specs select. A token is valid only with the collector that returned it."""
-    page = decode_object_page(await call("RetrievePropertiesEx", specs, options), report)
+    options = DataObject({"maxObjects": max_objects})
+    arguments: dict[str, Argument] = {"specSet": specs, "options": options}
+    page = decode_object_page(await call("RetrievePropertiesEx", arguments), report)
     updates = list(page.updates)
     while page.token:
-        page = decode_object_page(await call("ContinueRetrievePropertiesEx", page.token), report)
+        page = decode_object_page(
+            await call("ContinueRetrievePropertiesEx", {"token": page.token}), report
+        )
         updates += page.updates
     return updates
 
 
-async def retrieve_selected(soap: SoapClient, spec: Any) -> list[ObjectUpdate]:
+async def retrieve_selected(soap: SoapClient, spec: DataObject) -> list[ObjectUpdate]:
     """What the spec selects, by the session's default collector: for reads without a filter."""
     collector = (await soap.get_service_content()).propertyCollector
 
-    async def call(method: str, *arguments: Any) -> bytes:
-        return await soap.post(soap.build_envelope(collector, method, *arguments), method=method)
+    async def call(method: str, arguments: Mapping[str, Argument]) -> bytes:
+        return await soap.invoke(collector, method, arguments)
 
-    options = PropertyCollector.RetrieveOptions(maxObjects=CollectorOptions.max_object_updates)
-    return await _retrieve_all_pages(call, [spec], options, soap.decode_errors.report)
+    return await _retrieve_all_pages(
+        call, [spec], CollectorOptions.max_object_updates, soap.decode_errors.report
+    )
 
 
 async def retrieve_properties(
     soap: SoapClient, session: Session, type_name: str, refs: Sequence[str], paths: Sequence[str]
 ) -> list[ObjectUpdate]:
     """Properties of objects of one type as vCenter has them now; deleted objects are left out."""
-    spec = PropertyCollector.FilterSpec(
-        objectSet=[build_object_spec(_managed_object(type_name, ref)) for ref in refs],
-        propSet=[build_property_spec(type_name, paths)],
-        # Without it, one deleted object fails the whole call.
-        reportMissingObjectsInResults=True,
+    spec = build_filter_spec(
+        [build_object_spec(Ref(type_name, ref)) for ref in refs],
+        [build_property_spec(type_name, paths)],
+        report_missing=True,
     )
     return await session.call(lambda: retrieve_selected(soap, spec))
 
 
-def build_object_spec(obj: Any) -> Any:
-    return PropertyCollector.ObjectSpec(obj=obj, skip=False)
-
-
-def build_traversal_spec(obj: Any, managed_type: Any, path: str) -> Any:
-    """The objects that a property refers to, without the object that has the property."""
-    traversal = PropertyCollector.TraversalSpec(name=path, type=managed_type, path=path, skip=False)
-    return PropertyCollector.ObjectSpec(obj=obj, skip=True, selectSet=[traversal])
-
-
-def build_property_spec(type_name: str, paths: Iterable[str]) -> Any:
-    return PropertyCollector.PropertySpec(
-        type=getattr(vim, type_name), all=False, pathSet=sorted(paths)
+def build_filter_spec(
+    objects: Sequence[DataObject], properties: Sequence[DataObject], *, report_missing: bool = False
+) -> DataObject:
+    """Which properties of which objects. Without `report_missing`, one deleted object fails the
+    whole call.
+    """
+    return DataObject(
+        {
+            "propSet": properties,
+            "objectSet": objects,
+            "reportMissingObjectsInResults": True if report_missing else None,
+        }
     )
 
 
-def _managed_object(type_name: str, ref: str) -> Any:
-    return getattr(vim, type_name)(ref)
+def build_object_spec(obj: Ref) -> DataObject:
+    return DataObject({"obj": obj, "skip": False})
+
+
+def build_traversal_spec(obj: Ref, type_name: str, path: str) -> DataObject:
+    """The objects that a property refers to, without the object that has the property."""
+    traversal = DataObject(
+        {"name": path, "type": type_name, "path": path, "skip": False}, type="TraversalSpec"
+    )
+    return DataObject({"obj": obj, "skip": True, "selectSet": [traversal]})
+
+
+def build_property_spec(type_name: str, paths: Iterable[str]) -> DataObject:
+    return DataObject({"type": type_name, "all": False, "pathSet": sorted(paths)})

@@ -22,10 +22,15 @@ from .faults import UNAVAILABLE_ERRORS, Busy, VCenterError
 from .inventory import Signal
 from .log import Log
 from .polling import PollSchedule, changed_keys
-from .property_collector import PropertyCollector, build_object_spec, retrieve_selected
+from .property_collector import (
+    build_filter_spec,
+    build_object_spec,
+    build_property_spec,
+    retrieve_selected,
+)
 from .session import Session
 from .transport import SoapClient
-from .updates import ObjectUpdate, Value
+from .updates import ObjectUpdate, Ref, Value, decode_results
 
 _INTERVAL_SECONDS = 300.0
 _ENTER_MAINTENANCE = "EnterMaintenanceMode_Task"
@@ -107,17 +112,17 @@ class ScheduledTasks:
         content = await self._soap.get_service_content()
         if content.scheduledTaskManager is None:
             return []
-        tasks = await content.scheduledTaskManager.RetrieveEntityScheduledTask(None)
+        method = "RetrieveEntityScheduledTask"
+        body = await self._soap.invoke(content.scheduledTaskManager, method, {})
+        results = decode_results(body, method, self._soap.decode_errors.report)
+        tasks = [task for task in results if isinstance(task, Ref)]
         if not tasks:
             return []
-        properties = PropertyCollector.PropertySpec(
-            type=type(tasks[0]), all=False, pathSet=[_INFO_PROPERTY]
-        )
-        spec = PropertyCollector.FilterSpec(
-            objectSet=[build_object_spec(task) for task in tasks],
-            propSet=[properties],
-            # Without it, one task that is deleted between the two calls fails the whole call.
-            reportMissingObjectsInResults=True,
+        spec = build_filter_spec(
+            [build_object_spec(task) for task in tasks],
+            [build_property_spec("ScheduledTask", [_INFO_PROPERTY])],
+            # A task may be deleted between the two calls.
+            report_missing=True,
         )
         return self._decode_tasks(await retrieve_selected(self._soap, spec))
 

@@ -1,63 +1,70 @@
 """The response of RetrieveServiceContent: the managers of a vCenter, and what it is.
 
-Why not pyVmomi's decoder?  It rejects the whole response for one manager or one field of `about`
-    that it does not know, and without this response nothing else can be called.
+One manager or one field of `about` that is newer than this program, or does not decode, must not
+reject the whole response: without it, nothing else can be called.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
-from pyVmomi import VmomiSupport, vim
+from msgspec import Struct
 
 from .decode_errors import ReportUndecodable
-from .updates import Ref, Value, decode_result_fields
+from .updates import Ref, decode_result_fields
 
 _METHOD = "RetrieveServiceContent"
-_NAMESPACE = "urn:vim25"
-# Every vCenter has them, and every call needs them.
+
+
+class AboutInfo(Struct, frozen=True):
+    """What this vCenter is; names as on the wire."""
+
+    name: str = ""
+    fullName: str = ""
+    version: str = ""
+    build: str = ""
+    apiType: str = ""
+    apiVersion: str = ""
+    instanceUuid: str = ""
+
+
+class ServiceContent(Struct, frozen=True, kw_only=True):
+    """The managers that this program calls; names as on the wire."""
+
+    # Every vCenter has them, and every call needs them.
+    rootFolder: Ref
+    propertyCollector: Ref
+    sessionManager: Ref
+    viewManager: Ref | None = None
+    taskManager: Ref | None = None
+    customFieldsManager: Ref | None = None
+    scheduledTaskManager: Ref | None = None
+    authorizationManager: Ref | None = None
+    vStorageObjectManager: Ref | None = None
+    about: AboutInfo = AboutInfo()
+
+
+_MANAGER_NAMES = frozenset(ServiceContent.__struct_fields__) - {"about"}
 _REQUIRED = ("rootFolder", "propertyCollector", "sessionManager")
 
 
-def decode_service_content(body: bytes, stub: Any, report: ReportUndecodable) -> Any:
-    """A vim.ServiceInstanceContent; None if the response is not of the vSphere API."""
+def decode_service_content(body: bytes, report: ReportUndecodable) -> ServiceContent | None:
+    """None if the response is not of the vSphere API."""
     result = decode_result_fields(body, _METHOD, report)
-    content = vim.ServiceInstanceContent(about=_decode_about(result.get("about"), report))
+    managers = dict[str, Ref]()
     for name, value in result.items():
-        declared_type = _find_type(content, name)
-        if declared_type is None or name == "about":
-            continue
         if isinstance(value, Ref):
-            setattr(content, name, _resolve_type(value.type, declared_type)(value.value, stub))
-        else:
+            if name in _MANAGER_NAMES:
+                managers[name] = value
+        elif name in _MANAGER_NAMES:
             report(_METHOD, name, "", TypeError("it is not a reference"))
-    return content if all(getattr(content, name) for name in _REQUIRED) else None
-
-
-def _decode_about(value: Value, report: ReportUndecodable) -> Any:
-    about = vim.AboutInfo()
-    for name, text in value.items() if isinstance(value, dict) else ():
-        if _find_type(about, name) is None:
+    if not all(name in managers for name in _REQUIRED):
+        return None
+    about = result.get("about")
+    texts = dict[str, str]()
+    for name, text in about.items() if isinstance(about, dict) else ():
+        if name not in AboutInfo.__struct_fields__:
             continue
         if isinstance(text, str):
-            setattr(about, name, text)
+            texts[name] = text
         else:
             report(_METHOD, f"about.{name}", "", TypeError("it is not text"))
-    return about
-
-
-def _find_type(data_object: Any, name: str) -> Any:
-    """The type that the schema declares for a field; None for one that is newer than pyVmomi."""
-    try:
-        return data_object._GetPropertyInfo(name).type
-    except (AttributeError, LookupError):
-        return None
-
-
-def _resolve_type(wire_name: str, declared_type: Any) -> Any:
-    """The type on the wire, which may be derived from the declared one and have more methods."""
-    try:
-        wire_type = VmomiSupport.GetWsdlType(_NAMESPACE, wire_name)
-    except KeyError:
-        return declared_type
-    return wire_type if issubclass(wire_type, declared_type) else declared_type
+    return ServiceContent(**managers, about=AboutInfo(**texts))

@@ -1,6 +1,6 @@
 """One login to one vCenter, shared by all calls.
 
-    await session.call(lambda: vim.VirtualMachine("vm-12", soap.stub).PowerOn())
+    await session.call(lambda: soap.invoke(SERVICE_INSTANCE, "CurrentTime", {}))
 
 How do 500 calls that find the session ended lead to one login?  Each remembers the number of
     logins when it began and passes it to `renew`. The first starts the login, the others wait for
@@ -17,14 +17,15 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Any, NoReturn, TypeVar
+from datetime import datetime
+from typing import NoReturn, TypeVar
 
-from pyVmomi import vim
-
+from .converters import require_text
 from .credentials import Credentials, CredentialSource
 from .faults import Denied, NotAuthenticated, VCenterError, WrongLogin
 from .log import Log
-from .transport import SoapClient, SoapStub
+from .soap_request import encode_call, encode_token_header
+from .transport import SERVICE_INSTANCE, SoapClient
 from .updates import decode_results
 
 T = TypeVar("T")
@@ -212,32 +213,27 @@ class Session:
         await self._end_previous_session()
         # With the cookie of a session that is still alive, vCenter rejects a login (InvalidLogin).
         self.soap.clear_session()
-        # A separate stub: on the shared one, the token would be sent with concurrent calls too.
-        stub = SoapStub(self.soap)
-        stub.samlToken = credentials.saml_token or None
-        manager: Any = vim.SessionManager(
-            (await self.soap.get_service_content()).sessionManager._moId, stub
-        )
+        manager = (await self.soap.get_service_content()).sessionManager
         if credentials.saml_token:
             method = "LoginByToken"
-            response = await stub.call_undecoded(manager, method)
+            header = encode_token_header(credentials.saml_token)
+            response = await self.soap.invoke(manager, method, {}, header=header)
         elif credentials.extension_key:
             method = "LoginExtensionByCertificate"
             response = await self.soap.post_through_tunnel(
-                self.soap.build_envelope(manager, method, credentials.extension_key),
+                encode_call(manager, method, {"extensionKey": credentials.extension_key}),
                 method=method,
                 certificate_file=credentials.certificate_file,
                 key_file=credentials.key_file,
             )
         else:
             method = "Login"
-            response = await stub.call_undecoded(
-                manager, method, credentials.username, credentials.password
-            )
+            login = {"userName": credentials.username, "password": credentials.password}
+            response = await self.soap.invoke(manager, method, login)
         # Only whether it is a response matters. A part that does not decode is not reported: the
         # response of a broken server may repeat the request, with the password.
         if not decode_results(response, method):
-            raise stub.not_vsphere_error(method)
+            raise self.soap.not_vsphere_error(method)
 
     async def _end_previous_session(self) -> None:
         # If only one endpoint rejected the last session, it is still open on the server.
@@ -245,16 +241,26 @@ class Session:
             return
         with suppress(VCenterError, TimeoutError):
             async with asyncio.timeout(_OLD_SESSION_LOGOUT_SECONDS):
-                await (await self.soap.get_service_content()).sessionManager.Logout()
+                await self._send_logout()
+
+    async def _send_logout(self) -> None:
+        manager = (await self.soap.get_service_content()).sessionManager
+        await self.soap.invoke(manager, "Logout", {})
 
     async def ensure_alive(self) -> None:
         """Renew the session if it has ended."""
-        # CurrentTime is the cheapest call, and needs no privilege.
-        await self.call(lambda: self.soap.stub.call_undecoded(self.service_instance, "CurrentTime"))
+        await self._request_time()
 
-    @property
-    def service_instance(self) -> Any:
-        return vim.ServiceInstance("ServiceInstance", self.soap.stub)
+    async def read_server_time(self) -> datetime:
+        results = decode_results(await self._request_time(), "CurrentTime")
+        try:
+            return datetime.fromisoformat(require_text(results[0]))
+        except (LookupError, TypeError, ValueError) as error:
+            raise self.soap.not_vsphere_error("CurrentTime") from error
+
+    async def _request_time(self) -> bytes:
+        # CurrentTime is the cheapest call, and needs no privilege.
+        return await self.call(lambda: self.soap.invoke(SERVICE_INSTANCE, "CurrentTime", {}))
 
     def _rejection_cause(self, credentials: Credentials) -> str:
         return (
@@ -324,7 +330,7 @@ class Session:
             finally:
                 login.cancel()
         if self.logged_in:
-            await (await self.soap.get_service_content()).sessionManager.Logout()
+            await self._send_logout()
 
 
 def _copy_error(error: VCenterError) -> VCenterError:

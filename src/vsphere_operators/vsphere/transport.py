@@ -1,9 +1,7 @@
-"""HTTP to a vCenter: pyVmomi's types and serializer over our own aiohttp connections.
+"""HTTP to a vCenter: SOAP and REST calls over one connection pool with one session cookie.
 
-    await vim.SessionManager("SessionManager", soap.stub).Login(user, password)
+    body = await soap.invoke(session_manager, "Login", {"userName": user, "password": password})
 
-Why not pyVmomi's own connection?  It blocks a thread per call, cannot be cancelled and has no
-    deadline. Its types and methods work over any stub that has `InvokeMethod`.
 What is the SDK tunnel?  Port 443 of a vCenter is a reverse proxy that ends TLS, so the service
     behind it never sees the certificate of a client. An HTTP proxy on port 80 connects clients to
     that service itself, under the name sdkTunnel:8089. A login with a certificate needs it; the
@@ -16,17 +14,28 @@ import asyncio
 import os
 import re
 import ssl
+import sys
 import time
-from collections.abc import Awaitable, Mapping
+import zlib
+from collections.abc import Mapping
 from dataclasses import replace
-from types import NoneType
-from typing import Any, NamedTuple, Protocol
-from xml.parsers.expat import ExpatError
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-import aiohttp
 import msgspec
-from pyVmomi import SoapAdapter, VmomiSupport, vim
-from yarl import URL
+
+from kubewright_http import (
+    ConnectError,
+    HostNotFound,
+    HttpClient,
+    HttpError,
+    MalformedResponse,
+    Origin,
+    ProxyRejected,
+    ProxyUnreachable,
+    origin_of,
+)
+from kubewright_http import Response as HttpResponse
 
 from .address import Address, certificate_error, create_ssl_context
 from .decode_errors import DecodeErrors, DecodeMetrics
@@ -38,22 +47,22 @@ from .faults import (
     TimedOut,
     Unreachable,
     VCenterError,
-    error_from_fault,
-    error_from_xml,
 )
-from .service_content import decode_service_content
+from .service_content import ServiceContent, decode_service_content
+from .soap_request import VIM, ApiVersion, Argument, encode_call
+from .updates import Ref
 
-# vSphere 7.0: older servers are out of support, and newer ones accept this version.
-_API_VERSION = "vim.version.v7_0"
+if TYPE_CHECKING:
+    from .pyvmomi_stub import SoapStub
+
 _SESSION_COOKIE = "vmware_soap_session"
-CALL_TIMEOUT_SECONDS = 30.0
-_CONNECT_TIMEOUT_SECONDS = 10.0
+CALL_TIMEOUT_SECONDS, _CONNECT_TIMEOUT_SECONDS = 30.0, 10.0
 _TUNNEL_URL = "https://sdkTunnel:8089"
 MAX_CONNECTIONS = 32
 _MAX_RESPONSE_BYTES = 256 * 1024 * 1024
-_CONNECTION_ERRORS = (aiohttp.ClientError, TimeoutError, OSError)
-# What pyVmomi's decoder raises for a response that is not of the vSphere API, or has unknown types.
-_DECODE_ERRORS = (ExpatError, LookupError, TypeError, AttributeError, ValueError, RuntimeError)
+_CONNECTION_ERRORS = (HttpError, TimeoutError, OSError)
+# Everything else is found by the service instance.
+SERVICE_INSTANCE = Ref("ServiceInstance", "ServiceInstance")
 
 
 class CallMetrics(DecodeMetrics, Protocol):
@@ -76,27 +85,67 @@ class SoapClient:
     ) -> None:
         self.address, self.metrics, self._uses_tunnel = address, metrics, uses_tunnel
         self._base_url = _TUNNEL_URL if uses_tunnel else address.base_url
-        self._proxy_url = URL(address.tunnel_proxy_url) if uses_tunnel else None
         # VCenter replaces it by one with a log.
         self.decode_errors = DecodeErrors(metrics)
         self.cookie = ""
         self.last_response_at = 0.0
         """When the last SOAP call succeeded (time.monotonic): a session in use does not expire."""
         self.closed = False
-        self.stub = SoapStub(self)
-        self.http: aiohttp.ClientSession | None = None
-        self._service_content: Any = None
+        self._stub: SoapStub | None = None
+        self.http: HttpClient | None = None
+        self._origin: Origin | None = None
+        self._service_content: ServiceContent | None = None
 
-    async def get_service_content(self) -> Any:
+    @property
+    def stub(self) -> SoapStub:
+        """For pyVmomi's managed objects. Call `load_types` before, so that the loop is not
+        blocked.
+        """
+        if self._stub is None:
+            from .pyvmomi_stub import SoapStub
+
+            self._stub = SoapStub(self)
+        return self._stub
+
+    async def get_service_content(self) -> ServiceContent:
         """The managers of this vCenter. They do not change while it runs."""
-        if self._service_content is None:
-            service_instance = vim.ServiceInstance("ServiceInstance", self.stub)
-            body = await self.stub.call_undecoded(service_instance, "RetrieveContent")
-            content = decode_service_content(body, self.stub, self.decode_errors.report)
+        content = self._service_content
+        if content is None:
+            method = "RetrieveServiceContent"
+            body = await self.invoke(SERVICE_INSTANCE, method, {})
+            content = decode_service_content(body, self.decode_errors.report)
             if content is None:
-                raise self.stub.not_vsphere_error("RetrieveServiceContent")
+                raise self.not_vsphere_error(method)
             self._service_content = content
-        return self._service_content
+        return content
+
+    async def invoke(
+        self,
+        target: Ref,
+        method: str,
+        arguments: Mapping[str, Argument],
+        *,
+        api: ApiVersion = VIM,
+        header: str = "",
+        path: str = "",
+        timeout_seconds: float = CALL_TIMEOUT_SECONDS,
+    ) -> bytes:
+        """Call a method by its name on the wire, and return the response. `encode_call` describes
+        the arguments.
+        """
+        return await self.post(
+            encode_call(target, method, arguments, api=api, header=header),
+            method=method,
+            path=path,
+            action=api.action,
+            timeout_seconds=timeout_seconds,
+        )
+
+    def not_vsphere_error(self, method: str) -> Unreachable:
+        return Unreachable(
+            f"{method} at {self.address.display_name}: the response is not of the vSphere API. Is "
+            "it a vCenter, or a proxy?"
+        )
 
     def clear_session(self) -> None:
         self.cookie, self._service_content = "", None
@@ -115,7 +164,7 @@ class SoapClient:
             await tunnel.close()
 
     def build_envelope(self, target: Any, method: str, *arguments: Any) -> bytes:
-        """A serialized call; `method` is its name on the wire, such as WaitForUpdatesEx."""
+        """A call serialized by pyVmomi; `target` is one of its managed objects."""
         return bytes(self.stub.SerializeRequest(target, target._GetMethodInfo(method), arguments))
 
     async def post(
@@ -132,7 +181,7 @@ class SoapClient:
         path, sent_cookie = path or self.address.path, self.cookie
         headers = {
             "Content-Type": "text/xml; charset=utf-8",
-            "SOAPAction": action or self.stub.versionId,
+            "SOAPAction": action or VIM.action,
         }
         if sent_cookie:
             headers["Cookie"] = f"{_SESSION_COOKIE}={sent_cookie}"
@@ -150,7 +199,7 @@ class SoapClient:
                     if match := re.match(rf'{_SESSION_COOKIE}="?([^";]+)', header):
                         self.cookie = match[1]
             if response.status != 200:
-                raise self._error_from_response(response, method)
+                raise await self._error_from_response(response, method)
             outcome, self.last_response_at = "ok", time.monotonic()
             return response.body
         except VCenterError as error:
@@ -171,24 +220,24 @@ class SoapClient:
     ) -> Response:
         """The response to one request, whatever its status. Raises Unreachable without one."""
         try:
-            async with (await self._get_http_session()).request(
+            http, origin = await self._connect()
+            response = await http.request(
                 verb,
-                URL(self._base_url + path, encoded=True),
-                data=body,
-                headers=headers,
-                timeout=aiohttp.ClientTimeout(
-                    timeout_seconds, send_within_seconds, sock_connect=_CONNECT_TIMEOUT_SECONDS
-                ),
-                allow_redirects=False,
-                proxy=self._proxy_url,
-                # The certificate behind the tunnel has the name of the vCenter too.
-                server_hostname=self.address.host if self._uses_tunnel else None,
-            ) as response:
-                return Response(
-                    response.status,
-                    response.headers.getall("Set-Cookie", []),
-                    await self._read_body(response, method),
-                )
+                origin,
+                path,
+                {"User-Agent": "vsphere-operators", "Accept-Encoding": "gzip", **headers},
+                body,
+                timeout_seconds=timeout_seconds,
+                connect_seconds=_CONNECT_TIMEOUT_SECONDS,
+                send_within_seconds=send_within_seconds,
+            )
+            try:
+                response_body = await self._read_body(response, method)
+            finally:
+                response.close()
+            return Response(
+                response.status, response.head.header_values("set-cookie"), response_body
+            )
         except _CONNECTION_ERRORS as error:
             vcenter_error = self._error_from_exception(error, method)
             if isinstance(vcenter_error, CertificateRefused):
@@ -196,28 +245,23 @@ class SoapClient:
                 await self._disconnect()
             raise vcenter_error from error
 
-    async def _read_body(self, response: aiohttp.ClientResponse, method: str) -> bytes:
-        chunks, size = [], 0
-        async for chunk in response.content.iter_any():
-            size += len(chunk)
-            if size > _MAX_RESPONSE_BYTES:
-                response.close()
-                raise Rejected(
-                    f"{method}: the response of {self.address.display_name} is larger than "
-                    f"{_MAX_RESPONSE_BYTES} bytes; it was not read"
-                )
-            chunks.append(chunk)
-        return b"".join(chunks)
+    async def _read_body(self, response: HttpResponse, method: str) -> bytes:
+        body = await response.read(_MAX_RESPONSE_BYTES)
+        if body is not None and response.header("content-encoding").lower() == "gzip":
+            body = _decompress(body, _MAX_RESPONSE_BYTES)
+        if body is None:
+            raise Rejected(
+                f"{method}: the response of {self.address.display_name} is larger than "
+                f"{_MAX_RESPONSE_BYTES} bytes; it was not read"
+            )
+        return body
 
-    def _error_from_response(self, response: Response, method: str) -> VCenterError:
+    async def _error_from_response(self, response: Response, method: str) -> VCenterError:
         """A SOAP fault, or the page of a proxy or of a vCenter that is starting."""
         call, (status, _, body) = f"{method} at {self.address.display_name}", response
         if status == 500 and b"Envelope" in body[:500]:
-            try:
-                fault = SoapAdapter.SoapResponseDeserializer(self.stub).Deserialize(body, object)
-                return error_from_fault(fault, call)
-            except _DECODE_ERRORS:
-                return error_from_xml(body, call)
+            await load_types()
+            return self.stub.decode_fault(body, call)
         if status == 401:
             return NotAuthenticated(f"{call}: HTTP 401")
         if status == 403:
@@ -258,28 +302,22 @@ class SoapClient:
             self.metrics.observe_call(method, outcome, time.monotonic() - started)
 
     def _error_from_exception(self, error: Exception, method: str) -> VCenterError:
-        """The meaning of a failure of aiohttp, the socket or TLS, and what to do."""
+        """The meaning of a failure of HTTP, the socket or TLS, and what to do."""
         vcenter = f"vCenter {self.address.display_name}"
         if isinstance(error, TimeoutError):
             return TimedOut(f"{vcenter} did not respond to {method} in time")
-        if isinstance(
-            error,
-            aiohttp.ClientConnectorCertificateError
-            | aiohttp.ClientConnectorSSLError
-            | ssl.SSLError,
-        ):
+        if isinstance(error, ssl.SSLError):
             return certificate_error(error, self.address)
-        if isinstance(error, aiohttp.ClientHttpProxyError | aiohttp.ClientProxyConnectionError):
+        if isinstance(error, ProxyRejected | ProxyUnreachable):
             return self._tunnel_error(error)
-        if isinstance(error, aiohttp.ClientConnectorDNSError):
+        if isinstance(error, HostNotFound):
             return Unreachable(
                 f"{vcenter}: no such host name. Check the address, and that this machine can "
                 "resolve it."
             )
-        if isinstance(error, aiohttp.ClientConnectorError | ConnectionRefusedError):
-            cause = getattr(error, "os_error", None) or error
-            errno = getattr(cause, "errno", None)
-            message = os.strerror(errno).lower() if errno else str(cause)
+        if isinstance(error, ConnectError):
+            cause = error.os_error
+            message = os.strerror(cause.errno).lower() if cause.errno else str(cause)
             return Unreachable(
                 f"{vcenter} cannot be reached at port {self.address.port}: {message}. Check that "
                 "it is running, and the address."
@@ -292,7 +330,7 @@ class SoapClient:
     def _tunnel_error(self, error: Exception) -> Unreachable:
         reason = (
             f"it responds HTTP {error.status}"
-            if isinstance(error, aiohttp.ClientHttpProxyError)
+            if isinstance(error, ProxyRejected)
             else "no connection"
         )
         return Unreachable(
@@ -302,9 +340,9 @@ class SoapClient:
             "a password or a SAML token."
         )
 
-    async def _get_http_session(self) -> aiohttp.ClientSession:
+    async def _connect(self) -> tuple[HttpClient, Origin]:
         """The connection pool, created at the first call."""
-        if self.http is None:
+        if self.http is None or self._origin is None:
             # Reading certificates blocks, so it runs in a thread.
             context = await asyncio.to_thread(create_ssl_context, self.address)
             if self.closed:
@@ -313,16 +351,16 @@ class SoapClient:
                     "this program is stopping"
                 )
             # Of two concurrent first calls, the first to return from the thread wins.
-            if self.http is None:
-                self.http = aiohttp.ClientSession(
-                    connector=aiohttp.TCPConnector(
-                        limit=MAX_CONNECTIONS, keepalive_timeout=60, ssl=context
-                    ),
-                    cookie_jar=aiohttp.DummyCookieJar(),
-                    headers={"User-Agent": "vsphere-operators"},
-                    read_bufsize=256 * 1024,
+            if self.http is None or self._origin is None:
+                self.http = HttpClient(max_connections=MAX_CONNECTIONS)
+                self._origin = origin_of(
+                    self._base_url,
+                    context,
+                    # The certificate behind the tunnel has the name of the vCenter too.
+                    server_hostname=self.address.host if self._uses_tunnel else "",
+                    proxy_url=self.address.tunnel_proxy_url if self._uses_tunnel else "",
                 )
-        return self.http
+        return self.http, self._origin
 
     async def close(self) -> None:
         self.closed = True
@@ -331,63 +369,28 @@ class SoapClient:
     async def _disconnect(self) -> None:
         """Close all connections; the next call opens new ones."""
         if self.http is not None:
-            http, self.http = self.http, None
+            http, self.http, self._origin = self.http, None, None
             await http.close()
 
 
-class SoapStub(SoapAdapter.SoapStubAdapterBase):  # type: ignore[misc]
-    """The stub of pyVmomi's managed objects. Over it, their methods return awaitables."""
+async def load_types() -> None:
+    """Import pyVmomi's types, in a thread: it takes 0.1 s."""
+    if "pyVmomi" not in sys.modules:
+        await asyncio.to_thread(import_module, ".pyvmomi_stub", __package__)
 
-    def __init__(self, soap: SoapClient, version: str = _API_VERSION, path: str = "") -> None:
-        super().__init__(version)
-        self.soap, self.path = soap, path
-        # If no connection is ready within this time, nothing is sent.
-        self.send_within_seconds: float | None = None
-        self.requestContext: dict[str, str] | None = None
-        self.samlToken: str | None = None
 
-    def InvokeMethod(  # noqa: N802  # pyVmomi's name
-        self, target: Any, info: Any, arguments: Any, outer: Any = None
-    ) -> Awaitable[Any]:
-        # The name and the arguments are those that pyVmomi calls.
-        return self._invoke(target, info, arguments)
-
-    async def call_undecoded(self, target: Any, method: str, *arguments: Any) -> bytes:
-        """Call a method by pyVmomi's name for it. pyVmomi rejects a response with any value that it
-        does not know; with this the caller decodes what it needs.
-        """
-        return await self._send(target, target._GetMethodInfo(method), arguments)
-
-    async def _send(self, target: Any, info: Any, arguments: Any) -> bytes:
-        body = self.SerializeRequest(target, info, arguments)
-        return await self.soap.post(
-            body,
-            method=info.wsdlName,
-            path=self.path,
-            action=self.versionId,
-            send_within_seconds=self.send_within_seconds,
-        )
-
-    async def _invoke(self, target: Any, info: Any, arguments: Any) -> Any:
-        response = await self._send(target, info, arguments)
-        try:
-            result = SoapAdapter.SoapResponseDeserializer(self).Deserialize(response, info.result)
-        except _DECODE_ERRORS as error:
-            raise self.not_vsphere_error(info.wsdlName) from error
-        # pyVmomi returns None for any other document, or a truncated one, without an error.
-        if result is None and not (
-            info.result is NoneType
-            or issubclass(info.result, list)
-            or info.resultFlags & VmomiSupport.F_OPTIONAL
-        ):
-            raise self.not_vsphere_error(info.wsdlName)
-        return result
-
-    def not_vsphere_error(self, method: str) -> Unreachable:
-        return Unreachable(
-            f"{method} at {self.soap.address.display_name}: the response is not of the vSphere "
-            "API. Is it a vCenter, or a proxy?"
-        )
+def _decompress(body: bytes, max_bytes: int) -> bytes | None:
+    """The content of a gzip body; None if it is larger."""
+    decoder = zlib.decompressobj(wbits=31)
+    try:
+        content = decoder.decompress(body, max_bytes)
+    except zlib.error as error:
+        raise MalformedResponse(f"the body is not gzip: {error}") from error
+    if decoder.unconsumed_tail:
+        return None
+    if not decoder.eof:
+        raise MalformedResponse("the body is truncated gzip")
+    return content
 
 
 def _decode_json(body: bytes) -> Any:

@@ -16,7 +16,6 @@ from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
-from pyVmomi import vim
 
 from .converters import (
     parse_int,
@@ -138,7 +137,7 @@ class VmCalls:
 
         `template` is required if `spec.needs_template_config`.
         """
-        template = template or TemplateConfig()
+        vim, template = _vim(), template or TemplateConfig()
         config = vim.vm.ConfigSpec(
             numCPUs=spec.cpus,
             numCoresPerSocket=spec.cores_per_socket,
@@ -165,7 +164,8 @@ class VmCalls:
         return _ref_of(task)
 
     def _build_location(self, spec: CloneSpec, template: TemplateConfig) -> Any:
-        stub, move_type = self.soap.stub, _LINKED_CLONE_DISK_MOVE_TYPE if spec.linked else None
+        vim, stub = _vim(), self.soap.stub
+        move_type = _LINKED_CLONE_DISK_MOVE_TYPE if spec.linked else None
         location = vim.vm.RelocateSpec(
             pool=vim.ResourcePool(spec.resource_pool, stub), diskMoveType=move_type
         )
@@ -197,7 +197,7 @@ class VmCalls:
     async def resize(
         self, ref: str, cpus: int, cores_per_socket: int | None, memory_mb: int
     ) -> str:
-        size = vim.vm.ConfigSpec(
+        size = _vim().vm.ConfigSpec(
             numCPUs=cpus, numCoresPerSocket=cores_per_socket, memoryMB=memory_mb
         )
         return _ref_of(await self._managed_vm(ref).ReconfigVM_Task(size))
@@ -210,6 +210,7 @@ class VmCalls:
         Both can be changed while the VM runs. Fails with ConcurrentAccess if the VM has another
         `config.changeVersion` by now.
         """
+        vim = _vim()
         config = vim.vm.ConfigSpec(
             changeVersion=change_version,
             instanceUuid=instance_uuid,
@@ -222,7 +223,7 @@ class VmCalls:
     async def destroy(self, ref: str, send_within_seconds: float) -> str:
         """Destroy a VM with its disks. It may be suspended, but not powered on."""
         stub = self._build_stub(send_within_seconds)
-        return _ref_of(await vim.VirtualMachine(ref, stub).Destroy_Task())
+        return _ref_of(await _vim().VirtualMachine(ref, stub).Destroy_Task())
 
     async def destroy_folder(self, ref: str, send_within_seconds: float) -> str:
         """Remove a folder. Check `is_folder_empty` first.
@@ -231,7 +232,7 @@ class VmCalls:
         call only unregisters such a VM, and it can be registered again.
         """
         stub = self._build_stub(send_within_seconds)
-        return _ref_of(await vim.Folder(ref, stub).UnregisterAndDestroy_Task())
+        return _ref_of(await _vim().Folder(ref, stub).UnregisterAndDestroy_Task())
 
     def _build_stub(self, send_within_seconds: float) -> Any:
         """A stub that sends nothing later than that: a new connection may take long."""
@@ -241,7 +242,7 @@ class VmCalls:
 
     async def create_folder(self, parent: str, name: str) -> str:
         """Create a folder, and return its reference."""
-        folder = vim.Folder(parent, self.soap.stub)
+        folder = _vim().Folder(parent, self.soap.stub)
         return _ref_of(await folder.CreateFolder(_escape_name(name)))
 
     async def read_vm(self, ref: str) -> CurrentVm:
@@ -289,7 +290,7 @@ class VmCalls:
                 "vCenter, or unset spec.linkedClone",
                 fault="NoSnapshot",
             )
-        return replace(config, snapshot=vim.vm.Snapshot(snapshot.value, self.soap.stub))
+        return replace(config, snapshot=_vim().vm.Snapshot(snapshot.value, self.soap.stub))
 
     async def read_properties(self, type_name: str, ref: str, paths: list[str]) -> dict[str, Value]:
         """Properties of one object from vCenter itself, not from the inventory."""
@@ -324,7 +325,14 @@ class VmCalls:
             ) from error
 
     def _managed_vm(self, ref: str) -> Any:
-        return vim.VirtualMachine(ref, self.soap.stub)
+        return _vim().VirtualMachine(ref, self.soap.stub)
+
+
+def _vim() -> Any:
+    """PyVmomi's types. The executor has loaded them before the checks that precede a call."""
+    from pyVmomi import vim
+
+    return vim
 
 
 def decode_vm_config(properties: Mapping[str, Value]) -> VmConfig:

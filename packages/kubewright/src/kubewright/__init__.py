@@ -58,6 +58,9 @@ server or a fake. Other modules serve these: `authorization`, `builtin` (kinds o
 
 from __future__ import annotations
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from .builtin import (
     ConfigMap,
     Namespace,
@@ -126,8 +129,10 @@ from .readiness import Readiness, readiness_of
 from .recorder import EventRecorder
 from .selection import select
 from .source import Stream
-from .webhook import Admission, Conversion, Webhook
 from .workqueue import Backoff, RateLimit
+
+if TYPE_CHECKING:
+    from .webhook import Admission, Conversion, Webhook
 
 __all__ = [
     "Admission",
@@ -212,3 +217,12 @@ __all__ = [
     "select",
     "version_of",
 ]
+
+_WEBHOOK_NAMES = ("Admission", "Conversion", "Webhook")
+
+
+def __getattr__(name: str) -> Any:
+    # Imported when it is used (PEP 562): most managers have no webhook.
+    if name not in _WEBHOOK_NAMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(".webhook", __name__), name)

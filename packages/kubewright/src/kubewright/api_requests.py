@@ -149,3 +149,17 @@ def delete_options(
         }
     )
     return options
+
+
+def require_complete(obj: Object) -> None:
+    """Raise if an update with this object would remove what it does not contain."""
+    definition, name = obj.definition, type(obj).__name__
+    selection = definition.selection
+    if definition.metadata_only or (selection is not None and selection.transform is not None):
+        raise TypeError(f"{name} does not have all fields of the object; use patch or apply")
+    if not obj.metadata.resourceVersion:
+        # An update of a new object would remove the labels, annotations and finalizers of others.
+        raise ValueError(
+            f"{name} {obj.key} has no resourceVersion, so it was not read from the server; get it "
+            "and change it, or use apply to send only the fields that are set"
+        )

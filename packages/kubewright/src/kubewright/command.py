@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import platform
 import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -198,7 +197,11 @@ def run(
         print(f"{program}: {error}", file=sys.stderr)
         return 2
     log = Log("setup").bind(version=version) if version else Log("setup")
-    log.info(f"starting {name}", kubewright=read_version(), python=platform.python_version())
+    log.info(
+        f"starting {name}",
+        kubewright=read_version(),
+        python=".".join(map(str, sys.version_info[:3])),
+    )
     try:
         while True:
             try:

@@ -9,6 +9,8 @@ from typing import Annotated, Literal, Protocol, TypeVar
 import msgspec
 from msgspec import Meta, Struct
 
+from .markers import MapType
+
 READY_CONDITION = "Ready"
 # By this condition kstatus, and so Flux, reports a failure: the object makes no progress until a
 # user or an administrator acts.
@@ -21,6 +23,10 @@ ConditionStatus = Literal["True", "False", "Unknown"]
 
 class Condition(Struct, frozen=True, gc=False, kw_only=True):
     """One standard metav1.Condition."""
+
+    # One writer owns a condition as a whole. With an owner for each field, managedFields would have
+    # seven entries for it, which the API server decodes, compares and encodes with every write.
+    __schema__ = (MapType("atomic"),)
 
     type: Annotated[str, Meta(description="Type of the condition, in CamelCase.", max_length=316)]
     status: Annotated[ConditionStatus, Meta(description="Status of the condition.")]

@@ -20,11 +20,8 @@ and observedGeneration.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
-from contextlib import suppress
 from datetime import datetime
-from difflib import get_close_matches
 from typing import Any, ClassVar, Generic, TypedDict, TypeVar, Unpack, get_args
 
 from .cache import Cache
@@ -62,7 +59,6 @@ ReadT = TypeVar("ReadT", bound=Object)
 R = TypeVar("R")
 Outcome = Done | Waiting | None
 
-_STREAM_SYNC_SECONDS = 60.0
 FINALIZER_PREFIX = "kubewright.dev/"
 """The finalizer of a controller that owns kinds across namespaces has its name behind this."""
 
@@ -342,14 +338,6 @@ class Controller(HasPermissions, Generic[T]):
         """
         return run_async(coroutine)
 
-    async def wait_for_streams(self) -> None:
-        """Wait until the systems behind the streams have been read, for a minute at most."""
-        streams = (source.stream for source in self.sources if isinstance(source, StreamSource))
-        with suppress(TimeoutError):
-            async with asyncio.timeout(_STREAM_SYNC_SECONDS):
-                for event in filter(None, (stream.synced for stream in streams)):
-                    await event.wait()
-
     def cached_kinds(self) -> list[type[Object]]:
         """The kinds that the manager has to keep in the cache for this controller."""
         watched = (source.kind for source in self.sources if not isinstance(source, StreamSource))
@@ -388,6 +376,8 @@ def controller(
     """A controller made of a function: `manager.add(controller(Greeting, greet))`."""
     allowed = ControllerOptions.__annotations__
     for option in options.keys() - allowed.keys():
+        from difflib import get_close_matches
+
         similar = get_close_matches(option, allowed, 1)
         advice = f'Did you mean "{similar[0]}"?' if similar else f"It has: {', '.join(allowed)}."
         raise ConfigError(f'controller() has no option "{option}". {advice}')

@@ -54,6 +54,20 @@ class KindDefinition:
     def decoder(self) -> msgspec.json.Decoder[Any]:
         return build_decoder(self.type)
 
+    @property
+    def can_replace_status(self) -> bool:
+        """Whether an object of the class has all that a first status replaces.
+
+        The class of an external kind may declare less than its CRD, and a transform may drop more.
+        Next to spec and status, a default that is not encoded would lose its owner in
+        managedFields: for those two and the metadata, this subresource keeps the owners.
+        """
+        is_partial = self.external or self.metadata_only
+        if self.selection is not None and self.selection.transform is not None:
+            is_partial = True
+        fields = set(self.type.__struct_fields__)
+        return not is_partial and fields == {"metadata", "spec", "status"}
+
     def check_columns(self) -> None:
         """Raise if two columns have one name: the API server accepts it, and kubectl shows both."""
         # The columns of another project's kind are as they are.

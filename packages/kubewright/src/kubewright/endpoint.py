@@ -6,6 +6,10 @@ The endpoints of every manager are in server.py. An application adds its own: it
     endpoint = Endpoint("the page", ":9443", advice="...", authorizer=manager.authorizer,
                         certificate=choose_certificate("", log))
     endpoint.add_get("/data", handle_data)
+
+Why is aiohttp imported inside functions?  Its import takes 0.15 s and 10 MiB, as much as a third of
+    a start. So an endpoint listens at once, and imports it in a thread when the first client
+    connects. That connection waits for it.
 """
 
 from __future__ import annotations
@@ -15,18 +19,19 @@ import socket
 import ssl
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from importlib import import_module
 from io import BytesIO
 from pathlib import Path
-from typing import Any, TypeAlias
-
-from aiohttp import web
-from aiohttp.payload import BytesIOPayload
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from .authorization import Authorizer, CachingAuthorizer, TooManyReviews
 from .errors import ConfigError
 from .listen import LimitedListener, open_listener, parse_address, stop_accepting
 from .log import Log
 from .tls import CertificateWatcher, SelfSignedCertificate
+
+if TYPE_CHECKING:
+    from aiohttp import web
 
 CERTIFICATE_RELOAD_SECONDS = 10.0
 _SHUTDOWN_TIMEOUT_SECONDS = 5.0
@@ -35,7 +40,7 @@ _KEEP_ALIVE_SECONDS = 75.0
 # Enough for 6 MiB at 1 Mbit/s.
 _WRITE_TIMEOUT_SECONDS = 60.0
 
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+Handler: TypeAlias = Callable[["web.Request"], Awaitable["web.StreamResponse"]]
 # aiohttp calls a middleware with the request and the next handler.
 Middleware: TypeAlias = Any
 Certificate = CertificateWatcher | SelfSignedCertificate
@@ -49,6 +54,8 @@ def choose_certificate(directory: str, log: Log) -> Certificate:
 
 
 def text_response(status: int, text: str, headers: Mapping[str, str] | None = None) -> web.Response:
+    from aiohttp import web
+
     # nosniff: a browser must not render a message that quotes a request as HTML.
     return web.Response(
         status=status, text=text, headers={"X-Content-Type-Options": "nosniff", **(headers or {})}
@@ -123,13 +130,14 @@ class Endpoint:
         self._requests, self._streams = _RequestLimit(max_in_flight), _RequestLimit(max_streams)
         self._stream_paths = set[str]()
         self._write_timeout_seconds = write_timeout_seconds
-        self._middlewares = [self._limit, *middlewares]
+        self._middlewares = middlewares
         self._log = log or Log("server")
         self._reload_seconds = reload_seconds
         self._routes: dict[str, Handler] = {}
         self._reload_task: asyncio.Task[None] | None = None
         self._runner: web.AppRunner | None = None
         self._listener: LimitedListener | None = None
+        self._serve_task: asyncio.Task[None] | None = None
 
     def add_get(
         self, path: str, handler: Handler, *, public: bool = False, is_stream: bool = False
@@ -154,8 +162,31 @@ class Endpoint:
             return
         tls = await self._start_tls()
         listener = await open_listener(address, self.purpose, self._advice, self._max_connections)
+        self._listener = listener
+        self.port = int(listener.getsockname()[1])
+        self._serve_task = asyncio.create_task(
+            self._serve(listener, tls), name=f"kubewright: {self.purpose}"
+        )
+        self._serve_task.add_done_callback(self._log_failure)
+        self._log.info(
+            f"serving {self.purpose}",
+            address=self.bind_address,
+            port=self.port,
+            tls=tls is not None,
+        )
+
+    async def _serve(self, listener: LimitedListener, tls: ssl.SSLContext | None) -> None:
+        """Serve from the first connection on."""
+        await _wait_for_connection(listener)
+        await asyncio.to_thread(import_module, "aiohttp.web")
+        from aiohttp import web
+
+        async def limit(request: web.Request, handler: Handler) -> web.StreamResponse:
+            return await self._limit(request, handler)
+
         application = web.Application(
-            middlewares=self._middlewares, client_max_size=_MAX_BODY_BYTES
+            middlewares=[web.middleware(limit), *self._middlewares],
+            client_max_size=_MAX_BODY_BYTES,
         )
         for path, handler in self._routes.items():
             application.router.add_get(path, handler)
@@ -167,17 +198,12 @@ class Endpoint:
             max_headers=64,
         )
         await runner.setup()
-        self._listener = listener
         await web.SockSite(runner, listener, ssl_context=tls).start()
-        self.port = int(listener.getsockname()[1])
-        self._log.info(
-            f"serving {self.purpose}",
-            address=self.bind_address,
-            port=self.port,
-            tls=tls is not None,
-        )
 
-    @web.middleware
+    def _log_failure(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._log.error(f"cannot serve {self.purpose}", error=error)
+
     async def _limit(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         resource = request.match_info.route.resource
         is_stream = resource is not None and resource.canonical in self._stream_paths
@@ -193,6 +219,9 @@ class Endpoint:
         return response
 
     async def _write(self, request: web.Request, response: web.StreamResponse) -> None:
+        from aiohttp import web
+        from aiohttp.payload import BytesIOPayload
+
         if isinstance(response, web.Response) and isinstance(response.body, bytes):
             # In parts: asyncio's TLS takes a body of any size in one part without waiting.
             response.body = BytesIOPayload(
@@ -261,12 +290,35 @@ class Endpoint:
             self._reload_task.cancel()
             await asyncio.gather(self._reload_task, return_exceptions=True)
             self._reload_task = None
+        if self._serve_task is not None:
+            self._serve_task.cancel()
+            await asyncio.gather(self._serve_task, return_exceptions=True)
+            self._serve_task = None
         if self._listener is not None:
             await stop_accepting([self._listener])
         if self._runner is not None:
             await self._runner.cleanup()
             self._runner = None
-        self._listener = None
+        if self._listener is not None:
+            self._listener.close()
+            self._listener = None
         if self._authorizer is not None:
             await self._authorizer.close()
         self.port = 0
+
+
+async def _wait_for_connection(listener: socket.socket) -> None:
+    """Return when a client has connected; the connection is not accepted yet."""
+    loop = asyncio.get_running_loop()
+    connected = loop.create_future()
+
+    def on_readable() -> None:
+        loop.remove_reader(listener)
+        if not connected.done():
+            connected.set_result(None)
+
+    loop.add_reader(listener, on_readable)
+    try:
+        await connected
+    finally:
+        loop.remove_reader(listener)

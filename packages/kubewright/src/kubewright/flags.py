@@ -15,7 +15,6 @@ an argument. A class without an `arguments()` field rejects arguments; Go's prog
 
 from __future__ import annotations
 
-import difflib
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -182,6 +181,8 @@ def _scan_arguments(
         if name in ("h", "help") and name not in by_name:
             raise HelpRequested(_format_usage(flag_fields, program))
         if name not in by_name:
+            import difflib
+
             similar = difflib.get_close_matches(name, by_name, n=1)
             hint = f"; did you mean -{similar[0]}?" if similar else ""
             raise FlagError(f"flag provided but not defined: -{name}{hint}")

@@ -28,12 +28,14 @@ _NO_FULL_COLLECTION = 1_000_000
 
 def tune_garbage_collector() -> None:
     """For a process that has imported and built everything, but not yet loaded anything."""
-    # Modules, classes and schemas live as long as the process.
-    gc.collect()
+    # Modules, classes and schemas live as long as the process. Not collected before: that would
+    # visit all of them, and imports leave few cycles.
     gc.freeze()
     # A request creates thousands of short-lived objects. A collection after every 700 of them, as
     # is the default, took about 3 % of the CPU.
     gc.set_threshold(10_000, 20, _NO_FULL_COLLECTION)
+    # The main function of an operator may have disabled it during its imports.
+    gc.enable()
 
 
 class GarbageCollector:

@@ -1,8 +1,8 @@
 """The process: connections, caches, the lease, the controllers and the endpoints; started in this
 order, stopped in reverse.
 
-    reach the API server -> endpoints, webhooks -> watches -> the lease -> each controller when
-    its caches are in sync
+    runnables -> reach the API server -> endpoints, webhooks -> watches -> the lease
+              -> each controller when its caches are in sync
 
     a signal -> no new keys, webhooks not ready -> running reconciles end -> Events are written
              -> runnables end -> the lease is released -> webhooks end -> connections are closed
@@ -37,14 +37,15 @@ from .log import Log
 from .metrics import Metrics
 from .recorder import EventRecorder
 from .reflector import Reflector
+from .source import wait_for_streams
 from .transport import ApiTransport, LeaseGuard, Transport
 from .watch_health import describe_age
 from .webhook.options import WebhookOptions
-from .webhook.types import Conversion, Webhook
 
 if TYPE_CHECKING:
     from .server import HealthCheck, Server
     from .webhook.runner import WebhookRunner
+    from .webhook.types import Conversion, Webhook
 
 _LOOP_LAG_INTERVAL_SECONDS = 5.0
 # Of the time for a graceful shutdown. The remainder is for cancelled tasks, Events, runnables
@@ -105,7 +106,7 @@ class Manager:
         """Tests pass a `transport` in place of a real connection."""
         self.options = options = options or Options()
         name, identity = options.name, options.identity
-        self._server_address = connection.server
+        self._server = connection.server
         self.log, self.metrics = Log("manager"), Metrics()
         guard = LeaseGuard(expires_at=0.0 if options.leader_election else math.inf)
         self.holds_lease = guard.holds_lease
@@ -151,20 +152,19 @@ class Manager:
 
     def add(self, component: Controller[Any] | Webhook[Any] | Conversion[Any, Any]) -> None:
         """Add a controller, a webhook or a conversion."""
-        match component:
-            case Webhook():
-                self.webhooks.append(component)
-            case Conversion():
-                self.conversions.append(component)
-            case _:
-                check_controller(component, self.controllers)
-                component.bind(
-                    self.client,
-                    self.cache,
-                    self.recorder,
-                    namespaces=self.options.watch_namespaces,
-                )
-                self.controllers.append(component)
+        if not isinstance(component, Controller):
+            # Imported here: most managers have no webhook.
+            from .webhook.types import Conversion, Webhook
+
+            if isinstance(component, Webhook):
+                return self.webhooks.append(component)
+            if isinstance(component, Conversion):
+                return self.conversions.append(component)
+        check_controller(component, self.controllers)
+        component.bind(
+            self.client, self.cache, self.recorder, namespaces=self.options.watch_namespaces
+        )
+        self.controllers.append(component)
 
     def add_runnable(self, runnable: Runnable, *, leader_only: bool = False) -> None:
         """Run this from before the controllers start until after they have ended.
@@ -198,15 +198,16 @@ class Manager:
         self.server = server = self._build_server()
         engines: list[Engine[Any]] = []
         try:
-            version = await self.client.server_version()
-            self.log.debug("reached the API server", server=self._server_address, version=version)
             engines = [self._build_engine(controller) for controller in self.controllers]
             self.cache.seal(self._reflectors)
-            await server.start()
-            if self.webhook_runner is not None:
-                await self.webhook_runner.start()
             async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(work) for work in self._background_work(engines)]
+                tasks = [group.create_task(runnable.run()) for runnable in self._runnables]
+                version = await self.client.server_version()
+                self.log.debug("reached the API server", server=self._server, version=version)
+                await server.start()
+                if self.webhook_runner is not None:
+                    await self.webhook_runner.start()
+                tasks += [group.create_task(work) for work in self._background_work(engines)]
                 await stop.wait()
                 await self._drain(engines)
                 for task in tasks:
@@ -225,7 +226,6 @@ class Manager:
     def _background_work(self, engines: list[Engine[Any]]) -> list[Coroutine[Any, Any, None]]:
         return [
             *(reflector.run() for reflector in self._all_reflectors()),
-            *(runnable.run() for runnable in self._runnables),
             *([self.webhook_runner.run()] if self.webhook_runner is not None else []),
             self.recorder.run(),
             self._measure_loop_lag(),
@@ -332,7 +332,7 @@ class Manager:
         # Only the kinds of this controller: a missing CRD must not keep the others from starting.
         kinds = engine.controller.cached_kinds()
         synced = (watch.synced.wait() for kind in kinds for watch in self._reflectors[kind])
-        await asyncio.gather(*synced, engine.controller.wait_for_streams())
+        await asyncio.gather(*synced, wait_for_streams(engine.controller.sources))
         self.log.info(
             "Starting workers",
             controller=engine.controller.name,
@@ -350,7 +350,7 @@ class Manager:
 
     def _build_server(self) -> Server:
         """The server of /metrics, /healthz and /readyz, with its readiness checks."""
-        # Not at the top: the import of aiohttp.web takes 20 ms, which only a running manager needs.
+        # Not at the top: only a running manager needs it.
         from .server import Server
 
         server = Server(

@@ -35,13 +35,15 @@ def manager_permissions(
 
 
 def controller_permissions(controller: Controller[Any]) -> list[Permission]:
-    """List and watch the cached kinds, patch the status, apply and delete the children, and what
+    """List and watch the cached kinds, write the status, apply and delete the children, and what
     `needs` declares.
     """
     kind = controller.kind
     permissions = [Permission(cached, _READ_VERBS) for cached in controller.cached_kinds()]
     if controller.writes_status:
-        permissions.append(Permission(kind, ("patch",), "status"))
+        # The first status of an object replaces the empty one, all others are patches.
+        verbs = ("patch", "update") if kind.definition.can_replace_status else ("patch",)
+        permissions.append(Permission(kind, verbs, "status"))
     if controller.finalizer:
         permissions.append(Permission(kind, ("patch",)))
     # Server-side apply creates with both permissions, and a dry run of create needs the same.

@@ -11,11 +11,12 @@ import math
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from itertools import accumulate
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
-from prometheus_client.metrics_core import Metric
-from prometheus_client.registry import Collector
-from prometheus_client.utils import floatToGoString
+if TYPE_CHECKING:
+    from prometheus_client.metrics_core import Metric
+
+FamilyType = Literal["counter", "gauge", "histogram"]
 
 
 class ScalarSeries:
@@ -64,6 +65,8 @@ class HistogramSeries:
         self._sum += value
 
     def sample(self) -> tuple[list[tuple[str, float]], float]:
+        from prometheus_client.utils import floatToGoString
+
         names = [*map(floatToGoString, self._bounds), "+Inf"]
         return list(zip(names, accumulate(self._counts), strict=True)), self._sum
 
@@ -71,7 +74,7 @@ class HistogramSeries:
 SeriesT = TypeVar("SeriesT", ScalarSeries, HistogramSeries)
 
 
-class MetricFamily(Collector, Generic[SeriesT]):
+class MetricFamily(Generic[SeriesT]):
     """All series of one metric name; a series appears when its labels are first used.
 
     prometheus_client's own classes add a `_created` series to each, which controller-runtime does
@@ -80,13 +83,13 @@ class MetricFamily(Collector, Generic[SeriesT]):
 
     def __init__(
         self,
-        family_type: type[Metric],
+        family_type: FamilyType,
         name: str,
         help: str,
         label_names: Sequence[str],
         new_series: Callable[[], SeriesT],
     ) -> None:
-        self.family_type: Callable[..., Any] = family_type
+        self.family_type = family_type
         self.name, self.help, self.label_names = name, help, label_names
         self._new_series: Callable[[], SeriesT] = new_series
         self._series: dict[tuple[str, ...], SeriesT] = {}
@@ -105,10 +108,21 @@ class MetricFamily(Collector, Generic[SeriesT]):
 
     def describe(self) -> Iterable[Metric]:
         # prometheus_client calls this at registration; collect() would read values too early.
-        return [self.family_type(self.name, self.help, labels=self.label_names)]
+        return [self._new_family()]
 
     def collect(self) -> Iterable[Metric]:
-        family = self.family_type(self.name, self.help, labels=self.label_names)
+        family = self._new_family()
         for labels, series in self._series.items():
             family.add_metric(labels, *series.sample())
         return [family]
+
+    def _new_family(self) -> Any:
+        # Imported for the first scrape.
+        from prometheus_client import metrics_core
+
+        types: dict[FamilyType, Callable[..., Metric]] = {
+            "counter": metrics_core.CounterMetricFamily,
+            "gauge": metrics_core.GaugeMetricFamily,
+            "histogram": metrics_core.HistogramMetricFamily,
+        }
+        return types[self.family_type](self.name, self.help, labels=self.label_names)

@@ -9,8 +9,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
-
-from aiohttp import web
+from typing import TYPE_CHECKING
 
 from .authorization import Authorizer
 from .endpoint import (
@@ -24,6 +23,9 @@ from .errors import ConfigError, redact
 from .listen import parse_address
 from .log import Log
 from .metrics import Metrics
+
+if TYPE_CHECKING:
+    from aiohttp import web
 
 _CHECK_TIMEOUT_SECONDS = 5.0
 # Per endpoint. Prometheus and kubelet send a few requests at a time. More is an error or an attack,
@@ -178,6 +180,8 @@ class Server:
             raise
 
     async def _handle_metrics(self, request: web.Request) -> web.Response:
+        from aiohttp import web
+
         # Reads /proc, which may block.
         process_text = await asyncio.to_thread(self.metrics.process_exposition)
         body, content_type = self.metrics.exposition()

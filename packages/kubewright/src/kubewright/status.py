@@ -1,4 +1,4 @@
-"""Reports the result of each reconcile: one patch of the status with what changed, or none.
+"""Reports the result of each reconcile: one write of the status with what changed, or none.
 
 The status of a kind of our own has a condition for the outcome. An Event is recorded when it
 becomes False, or is False with another reason or message, and when it becomes True again. A first
@@ -26,7 +26,7 @@ from .condition import (
     with_condition,
 )
 from .consequence import Consequence
-from .errors import Invalid, NotFound, Undecodable
+from .errors import Forbidden, Invalid, NotFound, Undecodable
 from .kind import Key, Object, ObjectMeta, Status, drop_nulls
 from .log import Log
 from .metrics import ControllerMetrics
@@ -64,14 +64,16 @@ class StatusWriter:
         """The last condition of each object that is not ready, if its status has none."""
         self._without_stalled: set[Key] = set()
         """Objects from which this process has removed Stalled: a new one has another writer."""
+        self._replaces_first = kind.definition.can_replace_status
+        """Whether the first status of an object is sent by PUT, which costs the server less."""
 
     async def write(self, obj: Object, status: Any, consequence: Consequence) -> None:
         """Send what changed in the status.
 
-        `obj` is the object that the reconcile read, and `status` what it set. The patch names the
+        `obj` is the object that the reconcile read, and `status` what it set. The write names the
         resourceVersion of `obj`, so it never lands on an object that was deleted and created again
-        in the meantime. It also never overwrites the conditions of another writer: a merge patch
-        replaces the whole list.
+        in the meantime. It also never overwrites the conditions of another writer: the whole list
+        is replaced.
         """
         condition = consequence.condition
         if condition is None:
@@ -114,9 +116,10 @@ class StatusWriter:
         # revision: the resourceVersion as a number.
         with self._own_write(obj.key) as own_revisions:
             try:
-                written = await self._client.patch_status(
-                    type(obj), obj.key, patch, resource_version=obj.metadata.resourceVersion
-                )
+                if was_written or not self._replaces_first:
+                    written = await self._patch(obj, patch)
+                else:
+                    written = await self._replace(obj, status, patch)
             except NotFound:
                 # Deleted in the meantime: there is nothing left to report.
                 return
@@ -125,6 +128,21 @@ class StatusWriter:
         if has_condition and (consequence.warning_event or condition.status != "False"):
             stored = find_condition(getattr(old_status, "conditions", ()), self._condition_type)
             self._record_transition(obj.metadata, stored, condition)
+
+    async def _patch(self, obj: Object, patch: Json) -> Object:
+        version = obj.metadata.resourceVersion
+        return await self._client.patch_status(type(obj), obj.key, patch, resource_version=version)
+
+    async def _replace(self, obj: Any, status: Any, patch: Json) -> Object:
+        """Send a first status as a whole. Later, a patch keeps fields that a newer release wrote
+        and this one does not declare.
+        """
+        try:
+            return await self._client.replace_status(replace(obj, status=status))
+        except Forbidden:
+            # The role is one from before this was done: it has only the verb `patch`.
+            self._replaces_first = False
+            return await self._patch(obj, patch)
 
     async def write_undecodable(self, obj: UndecodableObject, kind: type[T]) -> Condition:
         """Report that an object cannot be decoded; return the condition."""

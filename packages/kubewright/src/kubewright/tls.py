@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import os
 import ssl
-import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -219,6 +218,8 @@ def memory_file(content: bytes) -> Iterator[str]:
         finally:
             os.close(handle)
         return
+    import tempfile
+
     with tempfile.TemporaryDirectory() as directory:
         file = Path(directory) / "tls.pem"
         file.touch(mode=0o600)

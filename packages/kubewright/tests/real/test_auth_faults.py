@@ -128,7 +128,7 @@ async def test_manager_writes_with_the_new_token(
         await token_file.rotate()
         await api.create_widget("after", size=2)
         await wait_until_reconciled(api, manager)
-    writes = http_proxy.find_requests("PATCH", "*/widgets/after/status")
+    writes = http_proxy.find_requests("PUT", "*/widgets/after/status")
     assert [(write.status, write.has_authorization) for write in writes] == [
         (401, True),
         (200, True),
@@ -187,4 +187,4 @@ async def test_manager_follows_the_ca_of_the_service_account(
             service.abort_connections()
             await api.create_widget("after", size=2)
             await wait_until_reconciled(api, manager, within=60)
-    assert renewed.find_requests("PATCH", "*/widgets/after/status")
+    assert renewed.find_requests("PUT", "*/widgets/after/status")

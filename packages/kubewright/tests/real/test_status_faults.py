@@ -61,7 +61,7 @@ async def test_conflict_on_a_status_write_keeps_the_condition_of_the_other_write
             "Ready": "True",
         }
         assert [
-            request.status for request in http_proxy.find_requests("PATCH", WIDGET_STATUS_PATH)
+            request.status for request in http_proxy.find_requests("PUT", WIDGET_STATUS_PATH)
         ] == [
             409,
             200,
@@ -87,7 +87,7 @@ async def test_status_of_a_deleted_object_is_never_written_to_its_successor(
         await wait_until_reconciled(api, manager)
         assert reconciled_uids[0] == old.metadata.uid
         assert [
-            request.status for request in http_proxy.find_requests("PATCH", WIDGET_STATUS_PATH)
+            request.status for request in http_proxy.find_requests("PUT", WIDGET_STATUS_PATH)
         ] == [
             409,
             200,
@@ -99,7 +99,7 @@ async def test_throttled_status_write_waits_for_retry_after_and_delays_no_other_
     real_api: ApiHarness, http_proxy: HttpProxy, tmp_path: Path
 ) -> None:
     api = await connect_through(real_api, http_proxy.write_kubeconfig(tmp_path / "config"))
-    rule = http_proxy.fail_next("PATCH", "*/widgets/slow/status", 429, headers=RETRY_AFTER, times=2)
+    rule = http_proxy.fail_next("PUT", "*/widgets/slow/status", 429, headers=RETRY_AFTER, times=2)
     async with run_manager(api, controller(Widget, double)) as manager:
         await api.create_widget("slow", size=1)
         await eventually(lambda: rule.matched_requests)
@@ -108,10 +108,10 @@ async def test_throttled_status_write_waits_for_retry_after_and_delays_no_other_
         await wait_until_reconciled(api, manager)
     names = [
         request.path.split("/")[-2]
-        for request in http_proxy.find_requests("PATCH", WIDGET_STATUS_PATH)
+        for request in http_proxy.find_requests("PUT", WIDGET_STATUS_PATH)
     ]
     assert names.index("other") < len(names) - 1, "it waited for the throttled object"
-    attempts = http_proxy.find_requests("PATCH", "*/widgets/slow/status")
+    attempts = http_proxy.find_requests("PUT", "*/widgets/slow/status")
     assert [request.status for request in attempts] == [429, 429, 200]
     assert all(
         later.received_at - earlier.received_at >= RETRY_AFTER_SECONDS
@@ -138,7 +138,7 @@ async def test_status_is_right_after_a_write_without_a_response(
     real_api: ApiHarness, http_proxy: HttpProxy, tmp_path: Path
 ) -> None:
     api = await connect_through(real_api, http_proxy.write_kubeconfig(tmp_path / "config"))
-    rule = http_proxy.drop_next_response("PATCH", WIDGET_STATUS_PATH)
+    rule = http_proxy.drop_next_response("PUT", WIDGET_STATUS_PATH)
     async with run_manager(api, controller(Widget, double)) as manager:
         await api.create_widget(size=1)
         await wait_until_reconciled(api, manager)

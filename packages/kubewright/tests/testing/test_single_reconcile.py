@@ -75,7 +75,7 @@ async def test_object_writes_events_and_delay() -> None:
     result = await reconcile(BannerController(), banner(), clock=lambda: NOON)
     assert [str(write) for write in result.writes] == [
         "apply configmaps default/shown",
-        "patch banners default/a/status",
+        "update banners default/a/status",
     ]
     assert result.writes[0].body["data"] == {"text": "hello"}
     assert result.object.status.length == 5

@@ -189,5 +189,5 @@ def test_needs_of_a_webhook_are_in_the_role_of_the_manager() -> None:
     assert {
         "apiGroups": ["kubewright.test"],
         "resources": ["widgets/status"],
-        "verbs": ["patch"],
+        "verbs": ["patch", "update"],
     } in rules

@@ -39,6 +39,7 @@ from ...vsphere.faults import (
 )
 from ...vsphere.model import Folder, Task
 from ...vsphere.task_limiter import NoFreeSlot
+from ...vsphere.transport import load_types
 from ...vsphere.vcenter import VCenter
 from ...vsphere.vm_calls import CloneSpec
 from .api_reader import ApiReader
@@ -318,6 +319,8 @@ class Executor:
         If that session has ended, log in again: a new plan follows when everything was read again.
         """
         session, reads = self._vcenter.session, 0
+        # The first import of its types takes 0.1 s, so it comes before the checks.
+        await load_types()
         while True:
             # A login can take seconds, so it comes before the checks.
             await session.login()

@@ -189,7 +189,7 @@ class History(KubernetesUsers, Restores, Adoptions):
             self.set_cpus(vm, new_cpus)
             world.manager.vcenter.receive(1000)
             await self.start_reconcile(12, stop_at=lambda call: not call.is_read, name=name)
-            writes = [call for call in world.pending if call.name == "PATCH"]
+            writes = [call for call in world.pending if call.name in ("PATCH", "PUT")]
             if not writes:
                 return False
             writes[0].perform()

@@ -17,7 +17,7 @@ Sizes = dict[str, ResourceAmount]
 
 def stored_replicas(call: Call) -> list[ReplicaStatus] | None:
     """The replicas in a write of a status; None if it leaves them as they are."""
-    if call.name != "PATCH" or not call.detail.path.endswith("/status"):
+    if call.name not in ("PATCH", "PUT") or not call.detail.path.endswith("/status"):
         return None
     replicas = msgspec.json.decode(call.detail.body).get("status", {}).get("replicas")
     return None if replicas is None else msgspec.convert(replicas, list[ReplicaStatus])

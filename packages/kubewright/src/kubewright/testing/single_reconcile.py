@@ -5,7 +5,7 @@ until the next reconcile out.
     assert result.object.status.readyReplicas == 0
     assert [str(write) for write in result.writes] == [
         "apply deployments default/docs",
-        "patch sites default/docs/status",
+        "update sites default/docs/status",
     ]
     assert (await result.again()).writes == []
 

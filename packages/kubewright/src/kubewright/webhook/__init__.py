@@ -16,8 +16,12 @@ options         port, certificate, names and timings
 
 from __future__ import annotations
 
-from .configuration import WebhookClientConfig, build_configurations, with_conversions
-from .types import Admission, Conversion, Webhook
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .configuration import WebhookClientConfig, build_configurations, with_conversions
+    from .types import Admission, Conversion, Webhook
 
 __all__ = [
     "Admission",
@@ -27,3 +31,13 @@ __all__ = [
     "build_configurations",
     "with_conversions",
 ]
+
+_TYPES = ("Admission", "Conversion", "Webhook")
+
+
+def __getattr__(name: str) -> Any:
+    # Imported when it is used (PEP 562): most managers have no webhook.
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module = import_module(".types" if name in _TYPES else ".configuration", __name__)
+    return getattr(module, name)

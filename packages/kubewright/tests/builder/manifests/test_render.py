@@ -51,7 +51,7 @@ def test_permissions_follow_from_declarations() -> None:
         "friends.kubewright.test": ["list", "watch"],
         "widgets.kubewright.test": ["list", "patch", "watch"],
         "widgets/finalizers.kubewright.test": ["update"],
-        "widgets/status.kubewright.test": ["patch"],
+        "widgets/status.kubewright.test": ["patch", "update"],
     }
 
 

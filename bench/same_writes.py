@@ -1,4 +1,4 @@
-"""Checks at the start of every run that the bare loop sends the same patches as the runtime.
+"""Checks at the start of every run that the bare loop sends the same writes as the runtime.
 
 Both run through a proxy that records their requests.
 """
@@ -27,34 +27,35 @@ _VOLATILE_FIELDS = (
     "uid",
     "kubewright.dev/applied-digest",
     "address",
+    "creationTimestamp",
 )
 
 
 @dataclass(frozen=True)
-class Patch:
-    """A PATCH request without its namespace and without values that differ each time."""
+class Write:
+    """A PATCH or PUT without its namespace and without values that differ each time."""
 
+    method: str
     path: str
     content_type: str
     accept: str
     body: dict[str, Any]
 
 
-class PatchRecorder(HttpProxy):
-    """A proxy that records every patch."""
+class WriteRecorder(HttpProxy):
+    """A proxy that records every PATCH and PUT."""
 
-    patches: list[Patch]
+    writes: list[Write]
 
     def forward(
         self, request: web.BaseRequest, body: bytes, without: Set[str] = frozenset()
     ) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
-        if request.method == "PATCH":
+        if request.method in ("PATCH", "PUT"):
             path = request.raw_path.partition("/namespaces/")[2].partition("/")[2]
             headers = request.headers
             content = _mask_volatile(msgspec.json.decode(body))
-            self.patches.append(
-                Patch(path, headers.get("Content-Type", ""), headers.get("Accept", ""), content)
-            )
+            content_type, accept = headers.get("Content-Type", ""), headers.get("Accept", "")
+            self.writes.append(Write(request.method, path, content_type, accept, content))
         return super().forward(request, body, without)
 
 
@@ -68,11 +69,11 @@ def _mask_volatile(value: Any) -> Any:
     return [_mask_volatile(item) for item in value] if isinstance(value, list) else value
 
 
-async def _record_patches(cluster: BenchCluster, contender: Contender) -> list[Patch]:
-    """The patches of a contender for a few objects, sorted by name."""
+async def _record_writes(cluster: BenchCluster, contender: Contender) -> list[Write]:
+    """The writes of a contender for a few objects, sorted by name."""
     samples = await cluster.create_samples(f"wire-{contender.slug}", _SAMPLE_COUNT)
-    async with PatchRecorder.in_front_of(cluster.control_plane) as recorder:
-        recorder.patches = []
+    async with WriteRecorder.in_front_of(cluster.control_plane) as recorder:
+        recorder.writes = []
         await measure_contender(
             cluster,
             contender,
@@ -82,17 +83,17 @@ async def _record_patches(cluster: BenchCluster, contender: Contender) -> list[P
             ),
         )
     await cluster.delete_samples(samples)
-    return sorted(recorder.patches, key=lambda patch: patch.path)
+    return sorted(recorder.writes, key=lambda write: write.path)
 
 
-async def check_same_patches(
+async def check_same_writes(
     cluster: BenchCluster, bare_loop: Contender = BARE, runtime: Contender = RUNTIME
 ) -> None:
-    """Raises if the patches differ: only with the same work is the bare loop the limit."""
-    bare = await _record_patches(cluster, bare_loop)
-    ours = await _record_patches(cluster, runtime)
+    """Raises if the writes differ: only with the same work is the bare loop the limit."""
+    bare = await _record_writes(cluster, bare_loop)
+    ours = await _record_writes(cluster, runtime)
     if bare != ours:
         raise BenchError(
-            "the bare loop does not send the patches of the runtime; change "
+            "the bare loop does not send the writes of the runtime; change "
             f"{bare_loop.module}\nbare: {bare}\nruntime: {ours}"
         )

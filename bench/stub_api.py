@@ -57,6 +57,7 @@ class StubApi:
         self.fake = FakeApi()
         self.selects_shards = selects_shards
         self.objects = {f"object-{number}": self._new_object(number) for number in range(objects)}
+        self._selected: dict[str, list[StoredObject]] = {}
         self.watchers: dict[asyncio.StreamWriter, Callable[[StoredObject], bool]] = {}
         self.status_writes = 0
 
@@ -125,8 +126,7 @@ class StubApi:
 
     def _list(self, query: dict[str, str]) -> bytes:
         selector = query.get("shardSelector", "") if self.selects_shards else ""
-        matches = self._build_match(selector)
-        selected = [obj for obj in self.objects.values() if matches(obj)]
+        selected = self._select(selector)
         start, limit = int(query.get("continue", "0")), int(query.get("limit", len(selected) or 1))
         end = start + limit
         metadata: dict[str, Any] = {"resourceVersion": str(self.fake.revision)}
@@ -136,6 +136,13 @@ class StubApi:
             metadata["shardInfo"] = {"selector": selector}
         items = b",".join(obj.encode() for obj in selected[start:end])
         return b'{"metadata":%b,"items":[%b]}' % (_JSON.encode(metadata), items)
+
+    def _select(self, selector: str) -> list[StoredObject]:
+        # Once for all pages: no object is ever added or removed.
+        if selector not in self._selected:
+            matches = self._build_match(selector)
+            self._selected[selector] = [obj for obj in self.objects.values() if matches(obj)]
+        return self._selected[selector]
 
     def _build_match(self, selector: str) -> Callable[[StoredObject], bool]:
         if not selector:

@@ -49,8 +49,8 @@ PYTEST = $(RUN_TESTS) $(BIN)/python -m pytest
   lint-manifests linters cluster install uninstall run manager demo live-view-picture \
   page-pictures docker-build docker-push deploy undeploy build-installer helm sbom kind-up \
   kind-load kind-down dist publish image-release image-sign chart-release chart-sign release-check \
-  images bench bench-cache bench-children bench-features bench-maximum bench-page bench-status \
-  bench-vcenter bench-vmgroup walks lock clean
+  images bench bench-cache bench-children bench-features bench-maximum bench-page bench-pages \
+  bench-peers bench-product bench-status bench-vcenter bench-vmgroup walks lock clean
 
 ##@ Set up
 
@@ -339,6 +339,26 @@ bench: testenv ## Compare with a bare loop, controller-runtime and kopf; one siz
 	@$(BIN)/python -m kubewright.testing.go_module bench/contenders/controllerruntime --into $(TESTENV)
 	$(PIP_INSTALL) --require-hashes -r requirements/bench.txt
 	$(BIN)/python -m bench $(ARGS)
+
+# Peers in Rust and Java are left out where cargo or mvn is missing. Their lock files would contain
+# addresses of registries, so versions are exact in Cargo.toml and pom.xml.
+bench-peers: testenv ## Build the operators in Go, Rust and Java that bench-product races against
+	@$(BIN)/python -m kubewright.testing.go_module bench/contenders/infocontrollerruntime --into $(TESTENV)
+	$(PIP_INSTALL) --require-hashes -r requirements/bench.txt
+	@if command -v cargo > /dev/null; then \
+	  cd bench/contenders/infokubers && cargo build --release && \
+	  install target/release/infokubers $(CURDIR)/$(TESTENV); \
+	else echo "cargo is not on PATH: kube-rs is left out"; fi
+	@if command -v mvn > /dev/null; then \
+	  cd bench/contenders/infojosdk && mvn --batch-mode --quiet package && \
+	  install target/infojosdk.jar $(CURDIR)/$(TESTENV); \
+	else echo "mvn is not on PATH: JOSDK is left out"; fi
+
+bench-product: bench-peers ## Race the manager against its peers; ARGS="--scenario cold-1000"
+	$(BIN)/python -m bench.product $(ARGS)
+
+bench-pages: setup ## Draw the tables and pictures of the race; ARGS="--record FILE..." first sums up
+	$(BIN)/python -m bench.product.pages $(ARGS)
 
 bench-children: testenv ## Compare examples/myapp.py with a bare loop, controller-runtime and kopf
 	@$(BIN)/python -m kubewright.testing.go_module bench/contenders/myappcontrollerruntime --into $(TESTENV)

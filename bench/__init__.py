@@ -2,7 +2,8 @@
 
 __main__       the command: flags, the order of turns, exit code
 cluster        the control plane, and N new objects in a namespace
-contender      one turn of one contender: start it, watch the objects, measure
+contender      the contenders, and one turn of one of them
+run            a process with new objects: start it, watch the objects, measure
 restart        a second start with objects that are done, and the idle process
 process_stats  CPU and memory of a process, from outside
 same_writes    proof that the bare loop sends what the runtime sends

@@ -14,15 +14,20 @@ from dataclasses import dataclass
 from statistics import median
 
 import aiohttp
-from prometheus_client.parser import text_string_to_metric_families
 
-from bench.cluster import ROOT, BenchCluster, BenchError, SampleSet, open_cluster
+from bench.cluster import (
+    ROOT,
+    BenchCluster,
+    BenchError,
+    SampleSet,
+    count_write_requests,
+    open_cluster,
+)
 from bench.contender import (
     Contender,
     Result,
     contender_process,
     measure_contender,
-    run_process,
 )
 from bench.process_stats import peak_rss_bytes
 from bench.report import Target, align_columns, target_lines
@@ -33,6 +38,7 @@ from bench.restart import (
     measure_idle_cpu,
     read_counters,
 )
+from bench.run import run_process
 from bench.same_writes import check_same_writes
 from bench.workload import WatchedObject, Workload
 from examples.myapp import MyApp, MyAppSpec
@@ -41,7 +47,6 @@ from kubewright import Controller, KubewrightError, ObjectMeta
 from kubewright.api.apps_v1 import Deployment
 from kubewright.api.core_v1 import ConfigMap, Service, ServiceAccount
 from kubewright.testing import eventually
-from kubewright.transport import Request
 
 _BARE = Contender(
     "bare loop",
@@ -67,7 +72,7 @@ _SOURCES = {
     ),
 }
 _CHILD_KINDS = (ConfigMap, ServiceAccount, Deployment, Service)
-_WRITE_VERBS = {"APPLY", "CREATE", "DELETE", "DELETECOLLECTION", "PATCH", "POST", "PUT", "UPDATE"}
+_WRITTEN_KINDS = (MyApp, *_CHILD_KINDS)
 _WARM_UP_OBJECTS = 50
 _MAX_RSS_MIB = 120.0
 
@@ -116,26 +121,9 @@ async def _measure_turn(
     return result, samples
 
 
-async def _count_writes(cluster: BenchCluster) -> int:
-    """Write requests to MyApps and children since the API server started."""
-    body = await cluster.transport.send(Request("GET", "/metrics", operation="read metrics"))
-    resources = {kind.definition.plural for kind in (MyApp, *_CHILD_KINDS)}
-    return int(
-        sum(
-            sample.value
-            for family in text_string_to_metric_families(body.decode())
-            if family.name == "apiserver_request"
-            for sample in family.samples
-            if sample.name == "apiserver_request_total"
-            and sample.labels.get("verb") in _WRITE_VERBS
-            and sample.labels.get("resource") in resources
-        )
-    )
-
-
 async def _measure_rest(cluster: BenchCluster, samples: SampleSet, seconds: float) -> RestResult:
     """Start the example on objects that are done. The start must not write anything either."""
-    before = await _count_writes(cluster)
+    before = await count_write_requests(cluster.transport, _WRITTEN_KINDS)
     process = contender_process(_RUNTIME, cluster, samples)
     async with run_process(process), aiohttp.ClientSession() as session:
         port = await eventually(
@@ -149,7 +137,12 @@ async def _measure_rest(cluster: BenchCluster, samples: SampleSet, seconds: floa
         await eventually(all_seen, within=RECONCILE_TIMEOUT_SECONDS, every=0.2)
         percent = await measure_idle_cpu(process, seconds)
         rss = peak_rss_bytes(process.pid) / 2**20
-    return RestResult(seconds, await _count_writes(cluster) - before, percent, rss)
+    return RestResult(
+        seconds,
+        await count_write_requests(cluster.transport, _WRITTEN_KINDS) - before,
+        percent,
+        rss,
+    )
 
 
 async def _measure_all(

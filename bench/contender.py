@@ -1,38 +1,17 @@
-"""One turn of a contender: it starts with new objects, and a watch shows when each is done.
-
-    started ------------> first write seen ---------------------------> all N statuses right
-    |  imports, list     |  the working phase: statuses/s, CPU/object  |
-    |  start to done, whole CPU/object                                  |
-
-The working phase begins with the first write of any kind. kopf annotates objects before it writes
-the first status; that is work too.
-"""
+"""The contenders of `python -m bench`, and one turn of one of them."""
 
 from __future__ import annotations
 
-import asyncio
-import math
 import os
 import sys
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import msgspec
-
-from bench.cluster import BINARIES, BenchCluster, BenchError, SampleSet
-from bench.process_stats import cpu_seconds, machine_cpu_seconds, peak_rss_bytes
-from bench.workload import WatchedObject
-from kubewright import Controller, Object
-from kubewright.testing import eventually
+from bench.cluster import BINARIES, BenchCluster, SampleSet
+from bench.run import Run, measure_process
+from kubewright import Controller
 from kubewright.testing.process import Process
-from kubewright.transport import Request
-
-_WATCH_SILENCE_SECONDS = 120.0
-_WATCH_TIMEOUT_SECONDS = 3600
-STOP_TIMEOUT_SECONDS = 20.0
 
 
 @dataclass(frozen=True)
@@ -103,105 +82,6 @@ class Result:
         return self.writes / self.objects
 
 
-class WatchEvent(msgspec.Struct, gc=False):
-    type: str
-    object: WatchedObject
-
-
-_WATCH_EVENT_DECODER = msgspec.json.Decoder(WatchEvent)
-
-
-@dataclass(frozen=True)
-class CpuSample:
-    """The clock, and the CPU time of all processes by then."""
-
-    time: float
-    contender_seconds: float
-    server_seconds: float
-    bench_seconds: float
-    machine_seconds: float
-
-
-class Observer:
-    """Watches the objects of one turn; it costs the same for every contender."""
-
-    def __init__(self, cluster: BenchCluster, samples: SampleSet, process: Process) -> None:
-        self.cluster, self.samples, self.process = cluster, samples, process
-        self.writes = 0
-        self.completed: set[str] = set()
-        self.first_write: CpuSample | None = None
-        self.resource_version = samples.resource_version
-        self.watches = 0
-
-    def _sample_cpu(self) -> CpuSample:
-        pid = self.process.pid
-        return CpuSample(
-            time.monotonic(),
-            cpu_seconds(pid),
-            self.cluster.cpu_seconds(),
-            time.process_time(),
-            machine_cpu_seconds(),
-        )
-
-    async def _wait_until_complete(self) -> CpuSample:
-        """The time when every object has the right status."""
-        # Children are written before the first status is.
-        children = [
-            asyncio.ensure_future(self._wait_for_first_child(kind))
-            for kind in self.cluster.workload.child_kinds
-        ]
-        try:
-            return await self._wait_for_statuses()
-        finally:
-            for task in children:
-                task.cancel()
-            await asyncio.gather(*children, return_exceptions=True)
-
-    async def _wait_for_first_child(self, kind: type[Object]) -> None:
-        async for _ in self.cluster.client.watch(
-            kind, self.samples.resource_version, self.samples.namespace
-        ):
-            self.first_write = self.first_write or self._sample_cpu()
-            return
-
-    async def _wait_for_statuses(self) -> CpuSample:
-        # After a burst of writes on a busy machine the API server drops a watch that is too slow.
-        # It continues at its last resourceVersion, and the result counts it.
-        while True:
-            self.watches += 1
-            query = (
-                f"watch=1&resourceVersion={self.resource_version}"
-                f"&timeoutSeconds={_WATCH_TIMEOUT_SECONDS}&allowWatchBookmarks=true"
-            )
-            path = self.cluster.workload.kind.definition.path(self.samples.namespace)
-            request = Request(
-                "GET",
-                path,
-                query=query,
-                operation="watch the contender's work",
-                timeout_seconds=_WATCH_TIMEOUT_SECONDS + 60,
-            )
-            async for line in self.cluster.transport.stream_lines(
-                request, idle_timeout_seconds=_WATCH_SILENCE_SECONDS
-            ):
-                self._count_event(_WATCH_EVENT_DECODER.decode(line))
-                if len(self.completed) == self.samples.count:
-                    return self._sample_cpu()
-
-    def _count_event(self, line: WatchEvent) -> None:
-        if line.type not in ("MODIFIED", "BOOKMARK"):
-            raise BenchError(
-                f"a contender is to write statuses, but the watch shows {line.type} {line.object}"
-            )
-        self.resource_version = line.object.metadata.resourceVersion
-        if line.type == "BOOKMARK":
-            return
-        self.first_write = self.first_write or self._sample_cpu()
-        self.writes += 1
-        if self.cluster.workload.is_done(line.object):
-            self.completed.add(line.object.metadata.name)
-
-
 def contender_process(
     contender: Contender, cluster: BenchCluster, samples: SampleSet, kubeconfig: Path | None = None
 ) -> Process:
@@ -226,85 +106,29 @@ def contender_process(
     return Process(contender.name, [*command, *arguments], log, environ)
 
 
-@asynccontextmanager
-async def run_process(process: Process) -> AsyncIterator[None]:
-    """Runs the process inside the block and always ends it."""
-    process.start()
-    try:
-        yield
-    finally:
-        await process.stop(STOP_TIMEOUT_SECONDS)
-
-
-async def wait_for_exit(process: Process) -> None:
-    """Returns when the process has exited, which no contender should do."""
-    await eventually(lambda: not process.is_running, within=math.inf, every=0.5)
-
-
 async def measure_contender(
     cluster: BenchCluster, contender: Contender, samples: SampleSet, kubeconfig: Path | None = None
 ) -> Result:
     """Runs one contender and measures it; `kubeconfig` may lead through a proxy."""
     process = contender_process(contender, cluster, samples, kubeconfig)
-    observer = Observer(cluster, samples, process)
-    started = time.monotonic()
-    async with run_process(process):
-        last = await _wait_for_completion(
-            observer, process, timeout_seconds=120 + 0.1 * samples.count
-        )
-        return _build_result(contender, observer, last, started, peak_rss_bytes(process.pid))
+    async with measure_process(cluster, process, samples) as run:
+        pass
+    return _build_result(contender, run, samples)
 
 
-async def _wait_for_completion(
-    observer: Observer, process: Process, timeout_seconds: float
-) -> CpuSample:
-    """The time when all statuses are right; fails if the contender exits or is too slow."""
-    watching = asyncio.ensure_future(observer._wait_until_complete())
-    exiting = asyncio.ensure_future(wait_for_exit(process))
-    try:
-        await asyncio.wait(
-            {watching, exiting}, timeout=timeout_seconds, return_when=asyncio.FIRST_COMPLETED
-        )
-        if watching.done():
-            return watching.result()
-        done = f"after {len(observer.completed)} of {observer.samples.count} objects"
-        problem = f"was not done within {timeout_seconds:g} s"
-        if exiting.done():
-            problem = "exited unexpectedly"
-        raise BenchError(
-            f"{process.name} {problem}, {done}. The end of its log:\n{process.read_log_tail()}"
-        )
-    finally:
-        watching.cancel()
-        exiting.cancel()
-        await asyncio.gather(watching, exiting, return_exceptions=True)
-
-
-def _build_result(
-    contender: Contender, observer: Observer, last: CpuSample, started: float, peak: int
-) -> Result:
-    first = observer.first_write
-    assert first is not None, "a status that is right was written"
-    seconds = last.time - first.time
-    ours = (
-        (last.contender_seconds - first.contender_seconds)
-        + (last.server_seconds - first.server_seconds)
-        + (last.bench_seconds - first.bench_seconds)
-    )
-    others = (last.machine_seconds - first.machine_seconds - ours) / (
-        seconds * (os.cpu_count() or 1)
-    )
+def _build_result(contender: Contender, run: Run, samples: SampleSet) -> Result:
+    first, last = run.first_write, run.done
     return Result(
         contender=contender.name,
-        objects=observer.samples.count,
-        start_to_done_seconds=last.time - started,
-        working_seconds=seconds,
-        writes=observer.writes,
+        objects=samples.count,
+        start_to_done_seconds=last.time - run.started.time,
+        working_seconds=last.time - first.time,
+        writes=run.writes,
         cpu_working_seconds=last.contender_seconds - first.contender_seconds,
         cpu_whole_seconds=last.contender_seconds,
-        peak_rss_bytes=peak,
+        peak_rss_bytes=run.peak_rss_bytes,
         server_cpu_working_seconds=last.server_seconds - first.server_seconds,
         bench_cpu_working_seconds=last.bench_seconds - first.bench_seconds,
-        watches=observer.watches,
-        other_processes_cpu_share=max(0.0, others),
+        watches=run.watches,
+        other_processes_cpu_share=last.other_processes_share_since(first),
     )

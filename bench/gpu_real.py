@@ -143,14 +143,14 @@ async def create_objects(client: Client, nodes: int, objects: int) -> None:
 
     async def work() -> None:
         for number in numbers:
-            await _create_node(client, number)
+            await create_node(client, number)
         for info in todo:
             await client.create(info)
 
     await asyncio.gather(*(work() for _ in range(CREATE_CONCURRENCY)))
 
 
-async def _create_node(client: Client, number: int) -> None:
+async def create_node(client: Client, number: int) -> None:
     """A ready Node; half of them have a GPU."""
     raw = {
         "metadata": {"name": f"node-{number}"},

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
-
-import psutil
 
 _CPUCLOCK_SCHED = 2
 
@@ -33,5 +32,7 @@ def memory_bytes(pid: int) -> tuple[int, int]:
 
 def machine_cpu_seconds() -> float:
     """CPU time of all processes of the machine."""
-    times = psutil.cpu_times()
-    return float(times.user + times.system + times.nice + times.irq + times.softirq)
+    # proc_stat(5): user, nice, system, idle, iowait, irq, softirq.
+    ticks = [int(field) for field in Path("/proc/stat").read_text().split()[1:8]]
+    idle = ticks[3] + ticks[4]
+    return (sum(ticks) - idle) / os.sysconf("SC_CLK_TCK")

@@ -11,7 +11,6 @@ from statistics import median
 from typing import Any, Literal
 
 import msgspec
-import psutil
 
 from bench.contender import BARE, BASELINE, CONTENDERS, KOPF, RUNTIME, Result
 from bench.restart import RestartResult
@@ -278,8 +277,8 @@ def format_json(
     document = {
         "started": started,
         "whole": complete,
-        "machine": _machine_info(),
-        "versions": _installed_versions("kubewright", "aiohttp", "msgspec", "kopf"),
+        "machine": machine_info(),
+        "versions": installed_versions("kubewright", "aiohttp", "msgspec", "kopf"),
         "turns": list(results),
         "medians": list(medians.values()),
         "settled": list(settled),
@@ -290,16 +289,16 @@ def format_json(
     return msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n"
 
 
-def _machine_info() -> dict[str, Any]:
+def machine_info() -> dict[str, Any]:
     return {
         "system": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),
         "cores": os.cpu_count(),
-        "memory_bytes": psutil.virtual_memory().total,
+        "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
     }
 
 
-def _installed_versions(*names: str) -> dict[str, str]:
+def installed_versions(*names: str) -> dict[str, str]:
     """The installed versions of the compared packages."""
     versions = {}
     for name in names:

@@ -12,8 +12,9 @@ import msgspec
 from prometheus_client.parser import text_string_to_metric_families
 
 from bench.cluster import BenchCluster, BenchError, SampleSet
-from bench.contender import RUNTIME, contender_process, run_process
+from bench.contender import RUNTIME, contender_process
 from bench.process_stats import cpu_seconds
+from bench.run import run_process
 from kubewright.testing import eventually
 from kubewright.testing.process import Process
 

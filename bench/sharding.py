@@ -25,8 +25,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-import psutil
-
 from bench.cpu_limit import CpuLimitError, limit_cpu
 from bench.process_stats import cpu_seconds
 from bench.stub_api import FRIEND, NAMESPACE
@@ -243,7 +241,8 @@ async def measure(
 
 
 def _largest_rss_mib(pids: Sequence[int]) -> float:
-    return max(float(psutil.Process(pid).memory_info().rss) for pid in pids) / 2**20
+    pages = [int(Path(f"/proc/{pid}/statm").read_text().split()[1]) for pid in pids]
+    return max(pages) * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
 async def _set_pod(client: Client, *, exists: bool) -> None:

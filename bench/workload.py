@@ -15,14 +15,25 @@ class WatchedSpec(msgspec.Struct, gc=False):
     size: int = 0
 
 
+class WatchedCondition(msgspec.Struct, gc=False):
+    type: str = ""
+    status: str = ""
+
+
 class WatchedStatus(msgspec.Struct, gc=False):
     doubled: int | None = None
     address: str | None = None
+    freeCPU: int | None = None
+    phase: str | None = None
+    suitableNodeName: str | None = None
+    observedGeneration: int | None = None
+    conditions: list[WatchedCondition] = []
 
 
 class WatchedMetadata(msgspec.Struct, gc=False):
     name: str = ""
     resourceVersion: str = ""
+    generation: int = 0
 
 
 class WatchedObject(msgspec.Struct, gc=False):

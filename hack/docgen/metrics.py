@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from prometheus_client import CollectorRegistry, ProcessCollector
-
 from kubewright.metrics import Metrics
 from kubewright.series import MetricFamily, SeriesT
 from kubewright.webhook.server import WebhookMetrics
@@ -59,9 +57,7 @@ class _RecordingMetrics(Metrics):
 
 def _process_rows(metrics: Metrics) -> list[tuple[str, str, str, str]]:
     """The metrics of prometheus_client about the process and about Python."""
-    process_registry = CollectorRegistry()
-    ProcessCollector(registry=process_registry)
-    families = [*process_registry.collect(), *metrics.registry.collect()]
+    families = [*metrics.process_registry.collect(), *metrics.registry.collect()]
     return [
         (
             # prometheus_client adds the suffix of a counter when it exports it.

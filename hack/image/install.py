@@ -86,7 +86,7 @@ def _install_application(root: Path) -> None:
         _LAUNCHER.format(interpreter=_interpreter_path(), packages=_PACKAGES_FOLDER)
     )
     launcher.chmod(0o755)
-    for name in ("kubewright", "vsphere_operators"):
+    for name in ("kubewright", "kubewright_http", "vsphere_operators"):
         _compile_bytecode(root, root / _PACKAGES_FOLDER / name)
 
 

@@ -20,12 +20,13 @@ from kubewright.kind import Key, ObjectMeta
 from kubewright.manager import Options
 from kubewright.outcome import Done
 from kubewright.predicate import field_changed, labels_changed
+from kubewright.source import Stream
 from kubewright.testing import eventually
 from kubewright.testing.fake import FakeApi
 from kubewright.workqueue import LOW_PRIORITY, Backoff, RateLimit, WorkQueue
 
 from .support.api_harness import ApiHarness, run_manager
-from .support.widget_kind import Friend, Widget
+from .support.widget_kind import Friend, Widget, double
 
 
 class CountingController(Controller[Widget]):
@@ -401,3 +402,47 @@ async def test_controller_that_deletes_its_own_object_finalizes_it(api: ApiHarne
 async def is_empty(api: ApiHarness) -> bool:
     names = [obj.metadata.name for obj in await api.client.list(ConfigMap, api.namespace)]
     return "a" not in names
+
+
+async def test_workers_start_when_a_stream_is_in_sync(api: ApiHarness) -> None:
+    await api.create_widget(size=4)
+    synced, sizes = asyncio.Event(), list[int]()
+
+    class StreamController(Controller[Widget]):
+        def __init__(self) -> None:
+            self.watches(Stream(synced), index_by=lambda widget: widget.metadata.name)
+
+        async def reconcile(self, widget: Widget) -> None:
+            sizes.append(widget.spec.size)
+
+    async with run_manager(api, StreamController()) as manager:
+        key = (await api.get_widget()).key
+        await api.client.patch(Widget, key, {"spec": {"size": 5}})
+
+        def is_change_cached() -> bool:
+            widget = manager.cache.get(Widget, key)
+            return widget is not None and widget.spec.size == 5
+
+        await eventually(is_change_cached)
+        assert sizes == []
+        synced.set()
+        # Once, although the object was listed and then changed.
+        await eventually(lambda: sizes)
+        assert sizes == [5]
+
+
+async def test_a_stream_that_never_syncs_delays_workers_for_a_limited_time(
+    api: ApiHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kubewright.source._STREAM_SYNC_SECONDS", 0.01)
+    await api.create_widget(size=4)
+
+    class StreamController(Controller[Widget]):
+        def __init__(self) -> None:
+            self.watches(Stream(asyncio.Event()), index_by=lambda widget: widget.metadata.name)
+
+        async def reconcile(self, widget: Widget) -> None:
+            await double(widget)
+
+    async with run_manager(api, StreamController()):
+        await api.wait_for_ready()

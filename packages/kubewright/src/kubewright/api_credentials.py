@@ -200,7 +200,7 @@ def _read_credential(connection: Connection) -> _LoadedCredential:
 
 
 def _bearer_header(location: KubeconfigLocation, key: str, token: str) -> str:
-    # Checked here, because aiohttp's error for an invalid header quotes the value.
+    # Checked here, because the HTTP client would reject the header without naming the key.
     if not re.fullmatch(r"[\x21-\x7e]+", token.strip()):
         raise location.error(
             key,

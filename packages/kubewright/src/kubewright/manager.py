@@ -358,7 +358,7 @@ class Manager:
 
     def _build_server(self) -> Server:
         """The server of /metrics, /healthz and /readyz, with its readiness checks."""
-        # Not at the top: the import of aiohttp.web takes 20 ms, which only a running manager needs.
+        # Not at the top: only a running manager needs it.
         from .server import Server
 
         server = Server(

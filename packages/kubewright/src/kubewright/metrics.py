@@ -350,9 +350,15 @@ class Metrics:
 
     def process_exposition(self) -> bytes:
         """The process_* series. They are read from /proc, so call this in a thread."""
-        from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
+        from prometheus_client import generate_latest
 
+        return generate_latest(self.process_registry)
+
+    @property
+    def process_registry(self) -> CollectorRegistry:
         if self._process_registry is None:
+            from prometheus_client import CollectorRegistry, ProcessCollector
+
             self._process_registry = CollectorRegistry()
             ProcessCollector(registry=self._process_registry)
-        return generate_latest(self._process_registry)
+        return self._process_registry

@@ -27,7 +27,8 @@ from .responses import UndecodableObject
 from .slices import call_in_slices
 from .workqueue import LOW_PRIORITY, NORMAL_PRIORITY
 
-_STREAM_SYNC_SECONDS = 60.0
+# Objects that need another system must not wait for a large one.
+_STREAM_SYNC_SECONDS = 10.0
 Enqueue = Callable[[Key, int], None]
 """Puts a key on the queue, with a priority."""
 ReferenceFunction = Callable[[Any], "str | Key | Iterable[str | Key] | None"]
@@ -40,8 +41,8 @@ class Stream:
     """Changes outside Kubernetes. The code that watches them calls `notify` with the name."""
 
     def __init__(self, synced: asyncio.Event | None = None) -> None:
-        """The workers of a controller that watches it start when `synced` is set, or after a
-        minute. Until the other system has been read, all reconciles would be for nothing.
+        """The workers of a controller that watches it start when `synced` is set, or after
+        10 s. Until the other system has been read, all reconciles would be for nothing.
         """
         self.synced = synced
         self._name_notified: Signal[str, int] = Signal("name notified")
@@ -294,7 +295,7 @@ _writer: ContextVar[PrimaryKindSource | None] = ContextVar("writer", default=Non
 
 
 async def wait_for_streams(sources: Iterable[object]) -> None:
-    """Wait until the systems behind the streams have been read, for a minute at most."""
+    """Wait until the systems behind the streams have been read, for 10 s at most."""
     streams = (source.stream for source in sources if isinstance(source, StreamSource))
     with suppress(TimeoutError):
         async with asyncio.timeout(_STREAM_SYNC_SECONDS):

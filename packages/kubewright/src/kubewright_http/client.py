@@ -42,7 +42,7 @@ class Response:
         return self.head.header(name)
 
     async def read(self, max_bytes: int) -> bytes | None:
-        """The body; None if it is larger, without reading all of it."""
+        """The body; None if it is larger, which is not read then."""
         parser = self._connection.parser if self._connection is not None else None
         if parser is not None and (parser.content_length or 0) > max_bytes:
             self.close()

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 
 import pytest
 
@@ -106,3 +107,34 @@ async def test_many_writes_of_both_priorities_end() -> None:
 
     await asyncio.gather(*(write(number) for number in range(300)))
     assert highest["low"] == 2
+
+
+@pytest.mark.parametrize("seed", range(20))
+async def test_writes_that_are_cancelled_at_any_moment_leave_the_limit_free(seed: int) -> None:
+    rng, limit, running = random.Random(seed), WriteLimit(3, 1), 0
+
+    async def write(is_low: bool) -> None:
+        nonlocal running
+        has_low_priority.set(is_low)
+        async with limit:
+            running += 1
+            try:
+                assert running <= 3
+                for _ in range(rng.randrange(3)):
+                    await asyncio.sleep(0)
+            finally:
+                running -= 1
+
+    tasks = [asyncio.create_task(write(rng.random() < 0.5)) for _ in range(60)]
+    while not all(task.done() for task in tasks):
+        # Several at once: their turns and the ends of other writes fall into one step of the loop.
+        for task in rng.sample(tasks, 3):
+            if rng.random() < 0.5:
+                task.cancel()
+        await asyncio.sleep(0)
+    results = await asyncio.gather(*tasks, return_exceptions=True)
+    errors = [result for result in results if result is not None]
+    assert all(isinstance(error, asyncio.CancelledError) for error in errors), errors
+    assert errors
+    async with limit, limit, limit:
+        assert running == 0

@@ -43,7 +43,8 @@ class WriteLimit:
             if turn.done() and not turn.cancelled():
                 # It was this write's turn: the next one has it.
                 self._end(is_low)
-            else:
+            elif turn in waiting:
+                # Unless `_end` has dropped it already, because it was cancelled.
                 waiting.remove(turn)
             raise
 

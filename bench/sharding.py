@@ -26,7 +26,7 @@ from pathlib import Path
 from statistics import median
 
 from bench.cpu_limit import CpuLimitError, limit_cpu
-from bench.process_stats import cpu_seconds
+from bench.process_stats import cpu_seconds, memory_bytes
 from bench.stub_api import FRIEND, NAMESPACE
 from kubewright import Client, Key, ObjectMeta
 from kubewright.builtin import Lease, Pod
@@ -241,8 +241,7 @@ async def measure(
 
 
 def _largest_rss_mib(pids: Sequence[int]) -> float:
-    pages = [int(Path(f"/proc/{pid}/statm").read_text().split()[1]) for pid in pids]
-    return max(pages) * os.sysconf("SC_PAGE_SIZE") / 2**20
+    return max(memory_bytes(pid)[0] for pid in pids) / 2**20
 
 
 async def _set_pod(client: Client, *, exists: bool) -> None:

@@ -50,7 +50,8 @@ PYTEST = $(RUN_TESTS) $(BIN)/python -m pytest
   page-pictures docker-build docker-push deploy undeploy build-installer helm sbom kind-up \
   kind-load kind-down dist publish image-release image-sign chart-release chart-sign release-check \
   images bench bench-cache bench-children bench-features bench-maximum bench-page bench-pages \
-  bench-peers bench-product bench-status bench-vcenter bench-vmgroup walks lock clean
+  bench-peers bench-product bench-sharding bench-status bench-vcenter bench-vmgroup walks lock \
+  shard-soak clean
 
 ##@ Set up
 

@@ -55,13 +55,7 @@ from .vcenters.registry import CONFIGURATION_HINT, VCenterRegistry
 from .vcenters.triggers import NodeTrigger, RelatedObjectTriggers
 from .vcenters.volumes import read_volume_handles
 from .version import register_build_info
-from .vsphere.model import (
-    ComputeResource,
-    Datacenter,
-    Datastore,
-    Host,
-    VirtualMachine,
-)
+from .vsphere.model import ComputeResource, Datacenter, Datastore, Host, VirtualMachine
 from .vsphere.pressure import ENTER_MAINTENANCE_DESCRIPTION_ID
 from .vsphere.vcenter import VCenter
 

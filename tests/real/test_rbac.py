@@ -13,7 +13,7 @@ from kubewright.testing import eventually
 from kubewright.testing.cluster_access import HttpClient
 from kubewright.testing.controlplane import ControlPlane
 from simulator import SimulatedVCenter
-from support.info_client import InfoClient, write_credentials
+from support.info_client import SPEC_FIELDS, InfoClient, write_credentials
 from support.manager_process import (
     FREE_PORT_FLAGS,
     MANAGER_USER,
@@ -22,6 +22,7 @@ from support.manager_process import (
     ManagerProcess,
     create_pod,
     create_resource,
+    ready_condition,
     run_manager,
     wait_for_status,
 )
@@ -46,7 +47,9 @@ VCENTER_FLAGS = (
 )
 CONFIGMAPS_PATH = f"/api/v1/namespaces/{SYSTEM_NAMESPACE}/configmaps"
 # Permissions that this test does not use, with the reason why the manager has them.
-JUSTIFIED_PERMISSIONS: dict[Permission, str] = {}
+JUSTIFIED_PERMISSIONS: dict[Permission, str] = {
+    Permission("list", "coordination.k8s.io", "leases"): "replicas with -shards list all Leases",
+}
 
 
 @pytest.fixture
@@ -135,9 +138,15 @@ async def use_all_kinds(cluster: GpuCluster) -> None:
     create_resource(plane, namespace, "joe", spec={"name": "funny-joe"})
     create_pod(plane, namespace, "funny-joe")
     await wait_for_status(plane, namespace, "joe", "FriendFound")
+    # The first status is an update, a change is a patch.
     for kind in asked:
         await infos.wait_for_status(kind, "x")
+        await infos.patch(kind, "x", {"spec": {SPEC_FIELDS[kind]: "unknown"}})
+        await wait_until_not_ready(infos, kind)
     await cluster.wait_for_node("gpu", NODE_NAME)
+    patch = '{"spec": {"desAccTime": 1000000}}'
+    plane.kubectl("-n", namespace, "patch", "gpuinfo", "gpu", "--type=merge", "-p", patch)
+    await cluster.wait_for_node("gpu", "None available")
     await groups.wait_for_phase("web", "RUNNING")
     await groups.patch_spec("web", replicas=2)
     await groups.wait_for_phase(
@@ -146,6 +155,13 @@ async def use_all_kinds(cluster: GpuCluster) -> None:
     await groups.delete("web")
     await groups.wait_until_deleted("web")
     await cluster.call("DELETE", f"{GPUINFOS_PATH.format(namespace=namespace)}/gpu")
+
+
+async def wait_until_not_ready(infos: InfoClient, kind: str) -> None:
+    async def is_not_ready() -> bool:
+        return ready_condition(await infos.get(kind, "x")).get("status") == "False"
+
+    await eventually(is_not_ready, within=60)
 
 
 async def use_page(manager: ManagerProcess, cluster: GpuCluster) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import os
 import pickle
 import shutil
+import threading
 from pathlib import Path
 
 import pytest
@@ -189,25 +190,26 @@ async def test_swapped_secret_is_noticed(tmp_path: Path) -> None:
 
 async def test_half_swapped_secret_is_never_read(tmp_path: Path) -> None:
     swap_secret(tmp_path, "0", username="user-0", password="0")
-    reading = asyncio.ensure_future(asyncio.to_thread(read_pairs, DirectoryCredentials(tmp_path)))
-    turn = 0
-    while not reading.done():
-        turn += 1
+    swapped = threading.Event()
+    source = DirectoryCredentials(tmp_path)
+    reading = asyncio.ensure_future(asyncio.to_thread(read_pairs, source, swapped))
+    for turn in range(1, 31):
         await asyncio.to_thread(
             swap_secret, tmp_path, str(turn), username=f"user-{turn}", password=str(turn)
         )
         await asyncio.to_thread(shutil.rmtree, tmp_path / f"..{turn - 1}")
+    swapped.set()
     seen = await reading
-    assert turn > 10
+    assert len(seen) > 1
     assert {(user, password) for user, password in seen if user != f"user-{password}"} == set()
 
 
-def read_pairs(source: DirectoryCredentials) -> set[tuple[str, str]]:
-    return {
-        (credentials.username, credentials.password)
-        for _ in range(2000)
-        for credentials in [source.read()]
-    }
+def read_pairs(source: DirectoryCredentials, swapped: threading.Event) -> set[tuple[str, str]]:
+    pairs = set()
+    while not swapped.is_set():
+        credentials = source.read()
+        pairs.add((credentials.username, credentials.password))
+    return pairs
 
 
 async def test_changed_files_are_noticed_when_complete(

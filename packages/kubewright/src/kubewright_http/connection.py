@@ -66,12 +66,18 @@ def origin_of(
         raise ValueError("https needs an SSL context")
     port = parts.port or (443 if is_encrypted else 80)
     return Origin(
-        parts.hostname or "",
+        _host_of(parts.netloc),
         port,
         context if is_encrypted else None,
         server_hostname,
         _parse_proxy(proxy_url) if proxy_url else None,
     )
+
+
+def _host_of(netloc: str) -> str:
+    """The host with its letter case, which urlsplit changes. The SDK tunnel of vCenter needs it."""
+    address = netloc.rpartition("@")[2]
+    return address[1:].partition("]")[0] if address[:1] == "[" else address.partition(":")[0]
 
 
 def _parse_proxy(url: str) -> Proxy:

@@ -29,7 +29,7 @@ kind: Role
 metadata: {name: manager, namespace: %(namespace)s}
 rules:
 - {apiGroups: [kubewright.test], resources: [widgets], verbs: [list, watch]}
-- {apiGroups: [kubewright.test], resources: [widgets/status], verbs: [patch]}
+- {apiGroups: [kubewright.test], resources: [widgets/status], verbs: [patch, update]}
 - {apiGroups: [""], resources: [events], verbs: [create, patch]}
 ---
 apiVersion: rbac.authorization.k8s.io/v1

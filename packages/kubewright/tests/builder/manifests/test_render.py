@@ -60,7 +60,7 @@ def test_no_role_has_a_wildcard() -> None:
     assert len(texts) > 5
     assert not any("'*'" in text or '"*"' in text for text in texts)
     assert verbs_by_resource(LEADER_RULES) == {
-        "leases.coordination.k8s.io": ["create", "get", "patch"]
+        "leases.coordination.k8s.io": ["create", "get", "list", "patch"]
     }
 
 
@@ -356,6 +356,7 @@ def test_optional_webhooks_are_a_component(optional_webhook_project: Path) -> No
         "namespaced",
         "network-policy",
         "prometheus",
+        "shards",
         "webhooks",
     ]
     assert not (config / "rbac/webhook_ca_roles.yaml").exists()

@@ -34,7 +34,7 @@ from bench.product.turns import (
 _ROOT = Path(__file__).parents[2]
 _PICTURES = Path("docs/pictures")
 _REFERENCE = Path("docs/reference/race.md")
-_PAGES_WITH_HEADLINE = (Path("README.md"), Path("bench/README.md"))
+_PAGES_WITH_HEADLINE = (Path("bench/README.md"),)
 _BLOCK = re.compile(r"(?P<start><!-- race: headline -->\n).*?(?P<end><!-- /race -->)", re.DOTALL)
 _NOISY_SHARE = 0.1
 _NOT_RECORDED = "Not recorded yet."

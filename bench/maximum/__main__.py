@@ -90,7 +90,7 @@ async def measure_maximum(
     settled = options.data / created.name.replace("created", "settled")
     data = settled if settled.is_dir() else created
     async with open_environment(options, vcenter, data, options.objects) as environment:
-        # The API server fills its watch caches.
+        await environment.cluster.fill_watch_caches()
         await asyncio.sleep(_SETTLE_SECONDS)
         if data is created:
             await measure_start(environment, "first statuses", _START_LIMIT_SECONDS)
@@ -118,6 +118,7 @@ async def measure_cold_edits(
     """Edits while a manager writes the first status of 10,000 objects."""
     created = await prepare(options, vcenter, options.cold_objects)
     async with open_environment(options, vcenter, created, options.cold_objects) as environment:
+        await environment.cluster.fill_watch_caches()
         manager, edits = environment.manager, Edits(environment, seed=7)
         manager.start()
         await manager.wait_until_ready(_START_LIMIT_SECONDS)

@@ -4,6 +4,7 @@ A line has the monotonic time, the longest stall of that second, and the CPU tim
 thread in it, in milliseconds. Where the two differ, the machine ran other processes.
 
 The service wakes up 100 times a second, which costs CPU. SIGUSR1 pauses and continues it.
+With STALL_STACKS, the name of a file, a thread writes there what the loop runs when it stalls.
 """
 
 from __future__ import annotations
@@ -11,7 +12,10 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sys
+import threading
 import time
+import traceback
 from pathlib import Path
 
 from kubewright import Manager, command
@@ -19,11 +23,33 @@ from vsphere_operators.build import build
 from vsphere_operators.settings.flags import Settings
 
 _TICK_SECONDS = 0.01
+_STACK_AFTER_SECONDS = 0.04
+
+
+class StallStacks:
+    """Writes the stack of the event loop's thread, several times for each stall."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._loop_thread = path, threading.get_ident()
+        self.ticked_at = time.monotonic()
+        threading.Thread(target=self._watch, daemon=True).start()
+
+    def _watch(self) -> None:
+        with self._path.open("a", buffering=1) as file:
+            while True:
+                time.sleep(_TICK_SECONDS)
+                stalled, now = time.monotonic() - self.ticked_at, time.monotonic()
+                # Not while it is paused.
+                if _STACK_AFTER_SECONDS < stalled < 1:
+                    stack = traceback.format_stack(sys._current_frames()[self._loop_thread])
+                    file.write(f"{now:.2f} {1000 * stalled:.0f} ms\n{''.join(stack[-12:])}\n")
 
 
 class StallLog:
     def __init__(self, path: Path) -> None:
         self._path = path
+        stacks = os.environ.get("STALL_STACKS", "")
+        self._stacks = StallStacks(Path(stacks)) if stacks else None
 
     async def run(self) -> None:
         is_active = asyncio.Event()
@@ -38,6 +64,8 @@ class StallLog:
                 began, cpu = time.monotonic(), time.thread_time()
                 await asyncio.sleep(_TICK_SECONDS)
                 now = time.monotonic()
+                if self._stacks is not None:
+                    self._stacks.ticked_at = now
                 if (stall := now - began - _TICK_SECONDS) > longest:
                     longest, longest_cpu = stall, time.thread_time() - cpu
                 if now - second >= 1:

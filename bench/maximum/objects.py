@@ -12,11 +12,14 @@ import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from bench.cluster import BINARIES, CRDS, connect_as_admin, install_contender
 from kubewright import Client, ObjectMeta
+from kubewright.errors import TooManyRequests
+from kubewright.testing import eventually
 from kubewright.testing.binaries import find_binaries
 from kubewright.testing.controlplane import ControlPlane
 from kubewright.transport import Transport
@@ -115,6 +118,22 @@ class Cluster:
     client: Client
     kubeconfig: Path
     etcd_data: Path
+
+    async def fill_watch_caches(self) -> None:
+        """Let the API server read all objects from etcd, which it does at the first request for a
+        kind: one that has served for a while is measured.
+        """
+        for kind in KINDS:
+            await eventually(partial(self._receive_event, kind), within=300)
+
+    async def _receive_event(self, kind: type[Any]) -> bool:
+        try:
+            async for _ in self.client.watch(kind, "", send_initial_events=True):
+                return True
+        except TooManyRequests:
+            # "storage is (re)initializing"
+            pass
+        return False
 
     async def save(self, target: Path) -> None:
         """Copy the data of etcd, which needs a stop; the cluster cannot be used afterwards."""

@@ -34,9 +34,10 @@ class FakeClock:
 
 @pytest.fixture(autouse=True)
 def collector_of_the_tests() -> Iterator[None]:
-    threshold = gc.get_threshold()
+    threshold, callbacks = gc.get_threshold(), gc.callbacks.copy()
     yield
     gc.set_threshold(*threshold)
+    gc.callbacks[:] = callbacks
     gc.unfreeze()
 
 
@@ -94,3 +95,17 @@ def test_tuning_leaves_no_automatic_full_collection() -> None:
     tune_garbage_collector()
     assert gc.get_threshold()[2] > 100_000
     assert gc.get_freeze_count() > 0
+
+
+def test_many_survivors_are_frozen_before_the_next_collection_by_time() -> None:
+    tune_garbage_collector()
+    gc.collect()
+    gc.freeze()
+    few = [[] for _ in range(40_000)]  # type: list[list[int]]
+    gc.collect(1)
+    before = gc.get_freeze_count()
+    gc.collect(1)
+    assert gc.get_freeze_count() == before
+    many = [[] for _ in range(20_000)]  # type: list[list[int]]
+    gc.collect(1)
+    assert gc.get_freeze_count() - before >= len(few) + len(many)

@@ -18,6 +18,7 @@ from .consequence import Consequence, consequence_of_error, is_valid_delay
 from .controller import Controller
 from .kind import Key, Object
 from .log import Log, current_object
+from .loop_turns import LoopTurns
 from .metrics import ControllerMetrics, Metrics, QueueMetrics
 from .object_reconciler import ObjectReconciler
 from .recorder import EventRecorder
@@ -51,9 +52,10 @@ class Engine(Generic[T]):
         log: Log,
         clears_status: bool = True,
         shards: ShardKeys | None = None,
+        turns: LoopTurns | None = None,
     ) -> None:
         """`clears_status` is false if the kind has other controllers, which write to its status.
-        With `shards`, only keys of active shards are handled.
+        With `shards`, only keys of active shards are handled. `turns` are shared by all engines.
         """
         self._shards = shards
         self.controller = controller
@@ -75,6 +77,7 @@ class Engine(Generic[T]):
             accepting=False,
             backoff=controller.backoff,
             rate_limit=controller.rate_limit,
+            turns=turns,
         )
         controller.enqueue_after = self.queue.add_after
         controller.call_in_loop = loop_caller()

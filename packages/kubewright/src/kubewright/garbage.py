@@ -4,7 +4,9 @@ What is the problem?  A full collection visits every list and dictionary of the 
     100,000 cached objects take it 0.5 s, in which the event loop serves nothing. It runs whenever
     their number has grown by a quarter, and finds nothing: objects of the API have no cycles.
 What is done instead?  What has survived a collection is frozen, so that later ones visit only what
-    is new. They run by time, so often that each takes some milliseconds.
+    is new. They run by time, so often that each takes some milliseconds. While much is loaded that
+    would not be often enough, so what the automatic collections of new objects leave is frozen as
+    soon as it is much.
 And a cycle of objects that were frozen while in use?  It stays until the daily collection of
     everything. Such cycles are rare: what a request creates is usually freed by its reference
     counts, and is younger than the last collection otherwise.
@@ -24,6 +26,8 @@ _SHORT_SECONDS = 0.01
 _FULL_INTERVAL_SECONDS = 24 * 3600.0
 # Never: the collections of the oldest generation are those of GarbageCollector.
 _NO_FULL_COLLECTION = 1_000_000
+# A collection visits so many objects in about 5 ms.
+_MAX_SURVIVORS = 50_000
 
 
 def tune_garbage_collector() -> None:
@@ -33,9 +37,16 @@ def tune_garbage_collector() -> None:
     gc.freeze()
     # A request creates thousands of short-lived objects. A collection after every 700 of them, as
     # is the default, took about 3 % of the CPU.
-    gc.set_threshold(10_000, 20, _NO_FULL_COLLECTION)
+    gc.set_threshold(10_000, 5, _NO_FULL_COLLECTION)
+    gc.callbacks.append(_freeze_survivors)
     # The main function of an operator may have disabled it during its imports.
     gc.enable()
+
+
+def _freeze_survivors(phase: str, info: dict[str, int]) -> None:
+    is_middle = phase == "stop" and info["generation"] == 1
+    if is_middle and len(gc.get_objects(generation=2)) > _MAX_SURVIVORS:
+        gc.freeze()
 
 
 class GarbageCollector:

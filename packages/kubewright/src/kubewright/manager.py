@@ -35,6 +35,7 @@ from .kubeconfig import Connection
 from .leader import LeaderElector
 from .lease_guard import LeaseGuard
 from .log import Log
+from .loop_turns import LoopTurns
 from .metrics import Metrics
 from .recorder import EventRecorder
 from .shard_guard import ANY_SHARD, set_current_shard
@@ -286,9 +287,10 @@ class Manager:
         for controller in self.controllers:
             for kind in controller.cached_kinds():
                 self.watches.add(kind, sharded.get(kind))
-        return [self._build_engine(controller) for controller in self.controllers]
+        turns = LoopTurns()
+        return [self._build_engine(controller, turns) for controller in self.controllers]
 
-    def _build_engine(self, controller: Controller[Any]) -> Engine[Any]:
+    def _build_engine(self, controller: Controller[Any], turns: LoopTurns) -> Engine[Any]:
         resource = controller.kind.definition.group_resource
         resources = [other.kind.definition.group_resource for other in self.controllers]
         return Engine(
@@ -305,6 +307,7 @@ class Manager:
             )
             if self.options.shards > 1
             else None,
+            turns=turns,
         )
 
     async def _run_controllers(self, engines: list[Engine[Any]]) -> None:

@@ -23,6 +23,7 @@ from itertools import count
 from typing import Generic, TypeVar
 
 from .errors import ConfigError
+from .loop_turns import LoopTurns
 from .metrics import QueueMetrics
 
 K = TypeVar("K")
@@ -88,10 +89,13 @@ class WorkQueue(Generic[K]):
         accepting: bool = True,
         backoff: Backoff | None = None,
         rate_limit: RateLimit | None = None,
+        turns: LoopTurns | None = None,
     ) -> None:
         """With `accepting=False`, keys are dropped until `accepting` is set to True: a standby has
-        no workers, and the engine enqueues all objects when it starts.
+        no workers, and the engine enqueues all objects when it starts. `turns` are shared with
+        other queues of the event loop.
         """
+        self._turns = turns or LoopTurns()
         self._metrics = metrics
         if metrics is not None:
             metrics.read_unfinished_seconds = self._unfinished_seconds
@@ -200,6 +204,9 @@ class WorkQueue(Generic[K]):
 
     async def get(self) -> tuple[K, int] | None:
         """The next key and its priority; None if the queue is closed."""
+        # Before a key is taken, so that a key of a higher priority that is added meanwhile comes
+        # first.
+        await self._turns.wait()
         while not self.closed:
             while self._heap:
                 _, sequence, key = heapq.heappop(self._heap)
@@ -210,6 +217,7 @@ class WorkQueue(Generic[K]):
             self._waiters.append(waiter)
             try:
                 await waiter
+                await self._turns.wait()
             except asyncio.CancelledError:
                 if waiter.done() and not waiter.cancelled():
                     # This worker was already notified of a key: another one has to take it.

@@ -26,8 +26,10 @@ from .deployed import (
     normalize_overlay,
     read_recorded_overlay,
 )
+from .installations import list_installations
 from .manifests.installer import (
     DEFAULT_OVERLAY,
+    Object,
     find_deployment,
     find_kubectl,
     render_installer,
@@ -47,8 +49,13 @@ from .terminal import PROJECT_OPTION
 @click.option(
     "--force-conflicts", is_flag=True, help="Overwrite fields that another program has set."
 )
+@click.option(
+    "--allow-others", is_flag=True, help="Deploy although another installation is in the cluster."
+)
 @PROJECT_OPTION
-def deploy(root: Path, image: str, overlay: str, kubectl: str, force_conflicts: bool) -> int:
+def deploy(
+    root: Path, image: str, overlay: str, kubectl: str, force_conflicts: bool, allow_others: bool
+) -> int:
     """Deploy the operator to the cluster of your kubeconfig, by server-side apply.
 
     \b
@@ -60,7 +67,8 @@ def deploy(root: Path, image: str, overlay: str, kubectl: str, force_conflicts: 
     """
     project, kubectl = Project.read(root), find_kubectl(root, kubectl)
     default = render_installer(project, image, kubectl=kubectl)
-    live = Cluster(kubectl).read_deployment(find_deployment(default)["metadata"])
+    cluster = Cluster(kubectl)
+    live = cluster.read_deployment(find_deployment(default)["metadata"])
     overlay, recorded = normalize_overlay(project, overlay), read_recorded_overlay(live)
     if not overlay and not recorded:
         _check_replicas(live, default)
@@ -68,6 +76,8 @@ def deploy(root: Path, image: str, overlay: str, kubectl: str, force_conflicts: 
     text = (
         default if chosen == DEFAULT_OVERLAY else render_installer(project, image, chosen, kubectl)
     )
+    if not allow_others:
+        _check_installations(cluster, find_deployment(text))
     command = [kubectl, "apply", "--server-side", "-f", "-"]
     if force_conflicts:
         command.append("--force-conflicts")
@@ -89,6 +99,25 @@ def _check_replicas(live: dict[str, Any], default: str) -> None:
             f"{default_replicas}. Name what to deploy: make deploy OVERLAY=config/overlays/... to "
             f"keep {replicas}, or OVERLAY={DEFAULT_OVERLAY} for {default_replicas}"
         )
+
+
+def _check_installations(cluster: Cluster, manager: Object) -> None:
+    """Fail if this would be the second installation. An update of one is no new risk."""
+    try:
+        own, others = list_installations(cluster, manager)
+    except ConfigError as error:
+        # Unlike undeploy, this deletes nothing, and worked without that permission before.
+        click.echo(f"kubewright: other installations were not checked: {error}", err=True)
+        return
+    if not others or own:
+        return
+    message = (
+        f"{others[0]} uses the same CRDs and cluster roles, which deploy would replace. Nothing "
+        f"was deployed. To remove that installation, run: {others[0].removal}"
+    )
+    if others[0].namespace != manager["metadata"]["namespace"]:
+        message += ". To keep both, add ARGS=--allow-others"
+    raise ConfigError(message)
 
 
 def _format_replaced(project: Project, recorded: str, chosen: str, text: str, kubectl: str) -> str:

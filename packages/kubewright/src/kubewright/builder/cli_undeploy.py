@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import re
 import subprocess
+from dataclasses import dataclass
 from pathlib import Path
 
 import click
 
 from ..errors import ConfigError
-from ..yaml_text import to_yaml
-from .cluster import Cluster, format_name, format_names, read_annotation
+from ..yaml_text import parse_documents, to_yaml
+from .cluster import Cluster, format_names
 from .deployed import (
     KUBECTL_OPTION,
     check_overlay,
@@ -28,9 +29,9 @@ from .deployed import (
     normalize_overlay,
     read_recorded_overlay,
 )
+from .installations import list_installations
 from .manifests.installer import (
     DEFAULT_OVERLAY,
-    OVERLAY_ANNOTATION,
     Object,
     find_deployment,
     find_kubectl,
@@ -40,17 +41,21 @@ from .manifests.installer import (
 from .project import Project
 from .terminal import PROJECT_OPTION
 
-_HELM_RELEASE, _HELM_NAMESPACE = "meta.helm.sh/release-name", "meta.helm.sh/release-namespace"
 # What runs or stores something. Not quotas, roles or network policies: the policies of a cluster
-# may create those in every namespace.
-_CONTENT_TYPES = "all,configmaps,secrets,persistentvolumeclaims,ingresses"
+# may create those in every namespace. Not `all`: for this, kubectl fails while any aggregated API
+# of the cluster is down.
+_CONTENT_TYPES = (
+    "pods,services,deployments.apps,replicasets.apps,statefulsets.apps,daemonsets.apps,jobs.batch,"
+    "cronjobs.batch,ingresses.networking.k8s.io,configmaps,secrets,persistentvolumeclaims"
+)
 # Kubernetes and OpenShift create these in every namespace.
 _CLUSTER_CONFIG_MAPS = {"kube-root-ca.crt", "openshift-service-ca.crt"}
 _ACCOUNT_TOKEN = "kubernetes.io/service-account-token"
 # Of a configMapGenerator or secretGenerator of kustomize; each change of the content has its own.
 _GENERATED_SUFFIX = re.compile(r"-[a-z0-9]{10}$")
-# In a value of YAML or of a list, not in a comment or a path.
-_NAME = re.compile(r"(?<![\w./-])[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?(?![\w./:-])")
+_COMMENT = re.compile(r"(?m)(?:^|\s)#.*$")
+# In a value of YAML or of a list, not in a path.
+_WORD = re.compile(r"(?<![\w./-])[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?(?![\w./:-])")
 
 
 @click.command()
@@ -84,11 +89,11 @@ def undeploy(root: Path, overlay: str, kubectl: str) -> int:
         text = render_installer(project, "", chosen, kubectl)
     crds, namespaces, others = split_installer(text)
     _check_finalizers(cluster, live, manager["metadata"]["namespace"], crds)
-    own_text = "\n".join([to_yaml(*others), *_read_config(project.root)])
+    own = _OwnObjects.read(project.root, crds, others)
     kept = {
         item["metadata"]["name"]: foreign
         for item in namespaces
-        if (foreign := _list_foreign_objects(cluster, item["metadata"]["name"], own_text, crds))
+        if (foreign := _list_foreign_objects(cluster, item["metadata"]["name"], own))
     }
     removed = [item for item in namespaces if item["metadata"]["name"] not in kept]
     for documents in (crds, others, removed):
@@ -119,33 +124,20 @@ def _delete(kubectl: str, documents: list[Object]) -> int:
 
 def _check_installations(cluster: Cluster, manager: Object) -> None:
     """Fail if Helm has installed the operator, or it also runs in another namespace."""
-    labels = manager["spec"]["selector"]["matchLabels"].items()
-    selector = ",".join(f"{key}={value}" for key, value in labels)
-    own_namespace = manager["metadata"]["namespace"]
-    arguments = ("deployments", "-A", "-l", selector)
-    deployments = cluster.list_objects(*arguments, subject="the Deployments of all namespaces")
-    namespaces = [deployment["metadata"]["namespace"] for deployment in deployments]
-    for deployment, namespace in zip(deployments, namespaces, strict=True):
-        if release := read_annotation(deployment, _HELM_RELEASE):
-            where = read_annotation(deployment, _HELM_NAMESPACE) or namespace
-            owner, command = f"the Helm release {release}", f"helm uninstall {release} -n {where}"
-        elif namespace != own_namespace:
-            overlay = read_annotation(deployment, OVERLAY_ANNOTATION)
-            owner = f"the overlay {overlay}" if overlay else "another overlay or project"
-            command = f"make undeploy OVERLAY={overlay or 'config/overlays/...'}"
-        else:
-            continue
-        message = (
-            f"{format_name(deployment)} was installed by {owner}, and uses the CRDs and cluster "
-            "roles that undeploy deletes. Nothing was deleted. To remove that installation, run: "
-            f"{command}"
+    own, others = list_installations(cluster, manager)
+    if not others:
+        return
+    message = (
+        f"{others[0]} uses the CRDs and cluster roles that undeploy deletes. Nothing was deleted. "
+        f"To remove that installation, run: {others[0].removal}"
+    )
+    if own:
+        namespace = own[0].namespace
+        message += (
+            f". To remove only the namespace {namespace}, with everything in it, run: "
+            f"kubectl delete namespace {namespace}"
         )
-        if namespace != own_namespace and own_namespace in namespaces:
-            message += (
-                f". To remove only the namespace {own_namespace}, with everything in it, run: "
-                f"kubectl delete namespace {own_namespace}"
-            )
-        raise ConfigError(message)
+    raise ConfigError(message)
 
 
 def _check_finalizers(cluster: Cluster, live: Object, namespace: str, crds: list[Object]) -> None:
@@ -156,7 +148,7 @@ def _check_finalizers(cluster: Cluster, live: Object, namespace: str, crds: list
     installed = cluster.list_objects("crds", *names, subject="the CRDs")
     if not installed:
         return
-    types = ",".join(crd["metadata"]["name"] for crd in installed)
+    types = ",".join(_format_stored_type(crd) for crd in installed)
     waiting = [
         item
         for item in cluster.list_objects(types, "-A", subject="the objects of the CRDs")
@@ -177,40 +169,82 @@ def _check_finalizers(cluster: Cluster, live: Object, namespace: str, crds: list
     )
 
 
-def _read_config(root: Path) -> list[str]:
-    """The manifests of all overlays: an earlier one may have left objects, which are not foreign.
+def _format_stored_type(crd: Object) -> str:
+    """With the stored version: for another, the API server may call a webhook of the manager."""
+    names, versions = crd["spec"]["names"], crd["spec"]["versions"]
+    stored = next(version["name"] for version in versions if version["storage"])
+    return f"{names['plural']}.{stored}.{crd['spec']['group']}"
 
-    Without the CRDs and comments, in which any word could be the name of an object.
-    """
+
+@dataclass(frozen=True)
+class _OwnObjects:
+    """What belongs to the operator, in its namespace."""
+
+    objects: frozenset[tuple[str, str]]
+    """Kind and name."""
+    mentioned: frozenset[str]
+    """What the manifests contain, such as the names of Secrets that the user or the manager
+    creates: credentials, the CA of webhooks."""
+    groups: frozenset[str]
+    """The API groups of the operator's own kinds."""
+
+    @classmethod
+    def read(cls, root: Path, crds: list[Object], others: list[Object]) -> _OwnObjects:
+        """From the rendered manifests and from all overlays: what one left is not foreign."""
+        texts = [
+            to_yaml(*others),
+            *(
+                file.read_text(errors="replace")
+                for file in sorted(root.glob("config/**/*.yaml"))
+                # The text of CRDs contains any word.
+                if "crd" not in file.relative_to(root).parts
+            ),
+        ]
+        return cls(
+            frozenset(item for text in texts for item in _list_names(text)),
+            frozenset(word for text in texts for word in _WORD.findall(_COMMENT.sub("", text))),
+            frozenset(crd["spec"]["group"] for crd in crds),
+        )
+
+    def contain(self, item: Object, uids: set[str]) -> bool:
+        """`uids` are those of all listed objects: an object of another one does not count."""
+        kind, metadata = item["kind"], item["metadata"]
+        name = metadata["name"]
+        owners = metadata.get("ownerReferences", ())
+        return (
+            (kind, name) in self.objects
+            or any(
+                owner["uid"] in uids or owner["apiVersion"].partition("/")[0] in self.groups
+                for owner in owners
+            )
+            or (kind == "ConfigMap" and name in _CLUSTER_CONFIG_MAPS)
+            or item.get("type") == _ACCOUNT_TOKEN
+            or (
+                kind in {"ConfigMap", "Secret"}
+                and not self.mentioned.isdisjoint({name, _GENERATED_SUFFIX.sub("", name)})
+            )
+        )
+
+
+def _list_names(text: str) -> list[tuple[str, str]]:
+    """Kind and name of each manifest in the text; a kustomization or a patch may have none."""
+    try:
+        documents = parse_documents(text, "config")
+    except ConfigError:  # not in use: kustomize cannot read it either
+        return []
     return [
-        re.sub(r"(?m)(?:^|\s)#.*$", "", file.read_text(errors="replace"))
-        for file in sorted(root.glob("config/**/*.yaml"))
-        if "crd" not in file.relative_to(root).parts
+        (str(document.get("kind")), str(metadata.get("name")))
+        for document in documents
+        if isinstance(document, dict) and isinstance(metadata := document.get("metadata"), dict)
     ]
 
 
-def _list_foreign_objects(
-    cluster: Cluster, namespace: str, own_text: str, crds: list[Object]
-) -> list[Object]:
-    """What runs or is stored in the namespace, and is not named in the manifests."""
-    names = set(_NAME.findall(own_text))
-    groups = {crd["spec"]["group"] for crd in crds}
-
-    def is_foreign(item: Object) -> bool:
-        name = item["metadata"]["name"]
-        return not (
-            item["metadata"].get("ownerReferences")
-            # Also Secrets that the user or the manager creates: credentials, the CA of webhooks.
-            or name in names
-            or _GENERATED_SUFFIX.sub("", name) in names
-            or (item["kind"] == "ConfigMap" and name in _CLUSTER_CONFIG_MAPS)
-            or item.get("type") == _ACCOUNT_TOKEN
-            or item["apiVersion"].partition("/")[0] in groups
-        )
-
+def _list_foreign_objects(cluster: Cluster, namespace: str, own: _OwnObjects) -> list[Object]:
+    """What runs or is stored in the namespace, and is not the operator's."""
     arguments = (_CONTENT_TYPES, "-n", namespace)
-    subject = f"the content of the namespace {namespace}"
-    return [item for item in cluster.list_objects(*arguments, subject=subject) if is_foreign(item)]
+    content = cluster.list_objects(*arguments, subject=f"the content of the namespace {namespace}")
+    uids = {item["metadata"]["uid"] for item in content}
+    return [item for item in content if not own.contain(item, uids)]
 
 
 def _report_left_objects(project: Project, recorded: str, text: str, kubectl: str) -> None:

@@ -17,6 +17,14 @@ from kubewright.testing.controlplane import ControlPlane
 NAMESPACE, DEPLOYMENT = "greeter-system", "greeter-controller-manager"
 HA = "config/overlays/ha"
 GOLDEN = Path(__file__).parents[4] / "tests/golden/greeter"
+# May deploy, but not list Deployments.
+DEPLOYER_ROLE = """
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: limited-deploy}
+rules:
+  - {apiGroups: ["*"], resources: ["*"], verbs: [get, create, patch, update, escalate, bind]}
+"""
 
 
 @dataclass(frozen=True)
@@ -121,6 +129,9 @@ def test_overlay_is_deployed_again_until_another_is_named(
     deployer: Deployer, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert deployer.deploy("--overlay", HA) == 0
+    # The same overlay, as a shell completes its name.
+    assert deployer.deploy("--overlay", f"{HA}/") == 0
+    assert "has replaced" not in capsys.readouterr().err
     assert deployer.deploy(image="example.com/greeter:v2") == 0
     assert "deploying config/overlays/ha again" in capsys.readouterr().err
     deployment = deployer.get()
@@ -171,6 +182,26 @@ def test_change_of_another_program_is_a_conflict(deployer: Deployer) -> None:
     assert container["image"] == "example.com/greeter:v1"
 
 
+def test_permission_to_list_deployments_is_optional(
+    deployer: Deployer,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    plane, grant = deployer.plane, ("clusterrolebinding", "limited-deploy")
+    plane.kubectl("apply", "-f", "-", stdin=DEPLOYER_ROLE)
+    plane.kubectl("create", *grant, "--clusterrole=limited-deploy", "--user=limited")
+    monkeypatch.setenv("KUBECONFIG", str(plane.write_kubeconfig(tmp_path / "limited", "limited")))
+    try:
+        assert deployer.deploy() == 0
+    finally:
+        plane.kubectl("delete", *grant)
+        plane.kubectl("delete", "clusterrole", "limited-deploy")
+    error = capsys.readouterr().err
+    assert error.startswith("kubewright: other installations were not checked: the Deployments of ")
+    assert deployer.get()["spec"]["replicas"] == 1
+
+
 def test_cluster_that_does_not_respond_is_an_error(
     greeter: Path,
     binaries: dict[str, Path],
@@ -181,4 +212,7 @@ def test_cluster_that_does_not_respond_is_an_error(
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
     command = ["deploy", "--project", str(greeter), "--kubectl", str(binaries["kubectl"])]
     assert main(command) == 1
-    assert "the Deployment cannot be read: " in capsys.readouterr().err
+    # Without the log of client-go, which has the same error five times.
+    assert capsys.readouterr().err.startswith(
+        "kubewright: the Deployment cannot be read: The connection to the server "
+    )

@@ -16,10 +16,11 @@ from .changeset import ChangeSet, find_stale, read_text_if_exists
 from .chart import CHART_HEADER, build_chart
 from .cli_create import create
 from .cli_delete import delete
-from .cli_deploy import deploy, undeploy
+from .cli_deploy import deploy
 from .cli_import import import_command
 from .cli_run import run
 from .cli_test_env import test_env
+from .cli_undeploy import undeploy
 from .compat.baseline import CRD_FOLDER, parse_crds, read_baseline
 from .compat.crd_diff import compare_crds
 from .compat.report import format_breaking_changes, format_policies

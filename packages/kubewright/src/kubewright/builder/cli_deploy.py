@@ -1,4 +1,4 @@
-"""`kubewright deploy` and `undeploy`: everything, with the overlay of the last time.
+"""`kubewright deploy`: everything, with the overlay of the last time.
 
 Why server-side?  It is the one way to apply for all commands and pages. With several ways, a field
     has several owners, and stays when one of them no longer sets it.
@@ -10,7 +10,6 @@ Why is the overlay recorded?  `make deploy` without it would replace two replica
 
 from __future__ import annotations
 
-import json
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -18,23 +17,25 @@ from typing import Any
 import click
 
 from ..errors import ConfigError
+from .cluster import Cluster
+from .deployed import (
+    KUBECTL_OPTION,
+    check_overlay,
+    format_left_objects,
+    has_overlay,
+    normalize_overlay,
+    read_recorded_overlay,
+)
+from .installations import list_installations
 from .manifests.installer import (
     DEFAULT_OVERLAY,
-    OVERLAY_ANNOTATION,
+    Object,
     find_deployment,
     find_kubectl,
-    list_objects,
     render_installer,
-    split_crds,
 )
-from .program import run_program
 from .project import Project
 from .terminal import PROJECT_OPTION
-
-_READ_TIMEOUT_SECONDS = 60
-_KUBECTL_OPTION = click.option(
-    "--kubectl", default="", help="kubectl to use. Defaults to .testenv/bin/kubectl, then PATH."
-)
 
 
 @click.command()
@@ -44,12 +45,17 @@ _KUBECTL_OPTION = click.option(
     default="",
     help=f"Kustomization to deploy. Defaults to that of the last time, then {DEFAULT_OVERLAY}.",
 )
-@_KUBECTL_OPTION
+@KUBECTL_OPTION
 @click.option(
     "--force-conflicts", is_flag=True, help="Overwrite fields that another program has set."
 )
+@click.option(
+    "--allow-others", is_flag=True, help="Deploy although another installation is in the cluster."
+)
 @PROJECT_OPTION
-def deploy(root: Path, image: str, overlay: str, kubectl: str, force_conflicts: bool) -> int:
+def deploy(
+    root: Path, image: str, overlay: str, kubectl: str, force_conflicts: bool, allow_others: bool
+) -> int:
     """Deploy the operator to the cluster of your kubeconfig, by server-side apply.
 
     \b
@@ -61,14 +67,17 @@ def deploy(root: Path, image: str, overlay: str, kubectl: str, force_conflicts: 
     """
     project, kubectl = Project.read(root), find_kubectl(root, kubectl)
     default = render_installer(project, image, kubectl=kubectl)
-    live = _read_deployment(kubectl, find_deployment(default)["metadata"])
-    recorded = _recorded_overlay(live)
+    cluster = Cluster(kubectl)
+    live = cluster.read_deployment(find_deployment(default)["metadata"])
+    overlay, recorded = normalize_overlay(project, overlay), read_recorded_overlay(live)
     if not overlay and not recorded:
         _check_replicas(live, default)
-    chosen = overlay or _check_overlay(project, recorded, "deploy") or DEFAULT_OVERLAY
+    chosen = overlay or check_overlay(project, recorded, "deploy") or DEFAULT_OVERLAY
     text = (
         default if chosen == DEFAULT_OVERLAY else render_installer(project, image, chosen, kubectl)
     )
+    if not allow_others:
+        _check_installations(cluster, find_deployment(text))
     command = [kubectl, "apply", "--server-side", "-f", "-"]
     if force_conflicts:
         command.append("--force-conflicts")
@@ -76,43 +85,6 @@ def deploy(root: Path, image: str, overlay: str, kubectl: str, force_conflicts: 
     if recorded and recorded != chosen and not exit_code:
         click.echo(_format_replaced(project, recorded, chosen, text, kubectl), err=True)
     return exit_code
-
-
-@click.command()
-@click.option(
-    "--overlay",
-    default="",
-    help=f"Kustomization to remove. Defaults to that of the last deploy, then {DEFAULT_OVERLAY}.",
-)
-@_KUBECTL_OPTION
-@PROJECT_OPTION
-def undeploy(root: Path, overlay: str, kubectl: str) -> int:
-    """Remove the operator from the cluster of your kubeconfig, with its CRDs and their objects.
-
-    The CRDs go first, while the manager still runs: only the manager removes the finalizers of
-    their objects.
-
-    \b
-    Examples:
-      kubewright undeploy
-      kubewright undeploy --overlay config/overlays/production
-    """
-    project, kubectl = Project.read(root), find_kubectl(root, kubectl)
-    text = render_installer(project, kubectl=kubectl)
-    recorded = _recorded_overlay(_read_deployment(kubectl, find_deployment(text)["metadata"]))
-    chosen = overlay or _check_overlay(project, recorded, "undeploy") or DEFAULT_OVERLAY
-    if chosen != DEFAULT_OVERLAY:
-        text = render_installer(project, "", chosen, kubectl)
-    for documents in split_crds(text):
-        command = [kubectl, "delete", "--ignore-not-found", "-f", "-"]
-        exit_code = subprocess.run(command, input=documents, text=True).returncode
-        if exit_code:
-            return exit_code
-    return 0
-
-
-def _recorded_overlay(live: dict[str, Any]) -> str:
-    return str(live.get("metadata", {}).get("annotations", {}).get(OVERLAY_ANNOTATION, ""))
 
 
 def _check_replicas(live: dict[str, Any], default: str) -> None:
@@ -129,49 +101,30 @@ def _check_replicas(live: dict[str, Any], default: str) -> None:
         )
 
 
-def _check_overlay(project: Project, recorded: str, command: str) -> str:
-    """The recorded overlay; fail if the project does not have it."""
-    if not recorded:
-        return ""
-    if not (project.root / recorded / "kustomization.yaml").is_file():
-        raise ConfigError(
-            f"the Deployment in the cluster has the overlay {recorded}, which is not in "
-            f"{project.root}. Copy it from where it was deployed, or choose another one: "
-            f"make {command} OVERLAY={DEFAULT_OVERLAY}"
-        )
-    action = f"deploying {recorded} again" if command == "deploy" else f"removing {recorded}"
-    click.echo(action, err=True)
-    return recorded
+def _check_installations(cluster: Cluster, manager: Object) -> None:
+    """Fail if this would be the second installation. An update of one is no new risk."""
+    try:
+        own, others = list_installations(cluster, manager)
+    except ConfigError as error:
+        # Unlike undeploy, this deletes nothing, and worked without that permission before.
+        click.echo(f"kubewright: other installations were not checked: {error}", err=True)
+        return
+    if not others or own:
+        return
+    message = (
+        f"{others[0]} uses the same CRDs and cluster roles, which deploy would replace. Nothing "
+        f"was deployed. To remove that installation, run: {others[0].removal}"
+    )
+    if others[0].namespace != manager["metadata"]["namespace"]:
+        message += ". To keep both, add ARGS=--allow-others"
+    raise ConfigError(message)
 
 
 def _format_replaced(project: Project, recorded: str, chosen: str, text: str, kubectl: str) -> str:
     """What a change of the overlay leaves in the cluster: `kubectl apply` deletes nothing."""
     message = f"{chosen} has replaced {recorded}."
-    if not (project.root / recorded / "kustomization.yaml").is_file():
-        return message
-    applied = set(list_objects(text))
-    left = [
-        item
-        for item in list_objects(render_installer(project, "", recorded, kubectl))
-        if item not in applied
-    ]
-    commands = [
-        f"\n  kubectl delete {kind} {name}" + (f" -n {namespace}" if namespace else "")
-        for kind, namespace, name in left
-    ]
-    if commands:
-        message += f" To remove the objects that only {recorded} has, run:" + "".join(commands)
+    if has_overlay(project, recorded) and (
+        left := format_left_objects(project, recorded, text, kubectl)
+    ):
+        message += f" {left}"
     return message
-
-
-def _read_deployment(kubectl: str, metadata: dict[str, Any]) -> dict[str, Any]:
-    """The Deployment in the cluster; {} before the first deploy."""
-    name = ("deployment", metadata["name"], "-n", metadata["namespace"])
-    process = run_program(
-        [kubectl, "get", *name, "--ignore-not-found", "-o", "json"],
-        _READ_TIMEOUT_SECONDS,
-        advice="Check that the API server of your kubeconfig responds",
-    )
-    if process.returncode:
-        raise ConfigError(f"the Deployment cannot be read: {process.stderr.strip()}")
-    return dict(json.loads(process.stdout)) if process.stdout.strip() else {}

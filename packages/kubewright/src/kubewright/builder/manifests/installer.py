@@ -11,6 +11,8 @@ from ...yaml_text import parse_documents, to_yaml
 from ..program import run_program
 from ..project import Project
 
+Object = dict[str, Any]
+
 # A kustomization may refer to remote bases, which kustomize downloads.
 _KUSTOMIZE_TIMEOUT_SECONDS = 120
 _TESTENV_KUBECTL = Path(".testenv/bin/kubectl")
@@ -86,9 +88,14 @@ def _record_overlay(text: str, overlay: str) -> str:
     return to_yaml(*documents)
 
 
-def find_deployment(text: str) -> dict[str, Any]:
+def find_deployment(text: str) -> Object:
     """The first Deployment of an installer: the manager."""
-    return next(item for item in _read_documents(text) if item.get("kind") == "Deployment")
+    for document in _read_documents(text):
+        if document.get("kind") == "Deployment":
+            return document
+    raise ConfigError(
+        f"the kustomization contains no Deployment: add {DEFAULT_OVERLAY} to its resources"
+    )
 
 
 def list_objects(text: str) -> list[tuple[str, str, str]]:
@@ -99,11 +106,13 @@ def list_objects(text: str) -> list[tuple[str, str, str]]:
     ]
 
 
-def split_crds(text: str) -> tuple[str, str]:
-    """The CRDs of an installer, and its other objects."""
+def split_installer(text: str) -> tuple[list[Object], list[Object], list[Object]]:
+    """The CRDs of an installer, its namespaces, and its other objects."""
     documents = _read_documents(text)
     crds = [item for item in documents if item["kind"] == "CustomResourceDefinition"]
-    return to_yaml(*crds), to_yaml(*(item for item in documents if item not in crds))
+    namespaces = [item for item in documents if item["kind"] == "Namespace"]
+    others = [item for item in documents if item not in crds and item not in namespaces]
+    return crds, namespaces, others
 
 
 def _read_documents(text: str) -> list[dict[str, Any]]:

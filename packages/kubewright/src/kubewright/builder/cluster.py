@@ -1,0 +1,62 @@
+"""What `kubewright deploy` and `undeploy` read from the cluster, with kubectl."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from ..errors import ConfigError
+from .manifests.installer import Object
+from .program import run_program
+
+_READ_TIMEOUT_SECONDS = 60
+# A line of the log of client-go, such as `E1118 12:00:00.000000 1 memcache.go:265] ...`. If the API
+# server is down, kubectl logs the same error five times before its own message.
+_LOG_LINE = re.compile(r"^[EWI]\d{4} \d\d:\d\d:\d\d\.\d+ ")
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """The cluster of the kubeconfig."""
+
+    kubectl: str
+
+    def read_deployment(self, metadata: Object) -> Object:
+        """The Deployment with this name; {} if it does not exist."""
+        name = ("deployment", metadata["name"], "-n", metadata["namespace"])
+        return next(iter(self.list_objects(*name, subject="the Deployment")), {})
+
+    def list_objects(self, *arguments: str, subject: str) -> list[Object]:
+        """What `kubectl get` finds. The subject is for the error message."""
+        process = run_program(
+            [self.kubectl, "get", *arguments, "--ignore-not-found", "-o", "json"],
+            _READ_TIMEOUT_SECONDS,
+            advice="Check that the API server of your kubeconfig responds",
+        )
+        if process.returncode:
+            lines = [line for line in process.stderr.splitlines() if not _LOG_LINE.match(line)]
+            reason = "\n".join(lines).strip() or process.stderr.strip()
+            raise ConfigError(f"{subject} cannot be read: {reason}")
+        if not process.stdout.strip():
+            return []
+        answer = json.loads(process.stdout)
+        return list(answer["items"]) if answer["kind"] == "List" else [answer]
+
+
+def read_annotation(item: Object, name: str) -> str:
+    return str(item.get("metadata", {}).get("annotations", {}).get(name, ""))
+
+
+def format_names(items: Iterable[Object], limit: int = 5) -> str:
+    """The kinds and names of the first of these objects, and how many more there are."""
+    names = [format_name(item) for item in items]
+    listed = ", ".join(names[:limit])
+    return f"{listed} and {len(names) - limit} more" if len(names) > limit else listed
+
+
+def format_name(item: Object) -> str:
+    metadata = item["metadata"]
+    namespace = metadata.get("namespace", "")
+    return f"{item['kind']} {namespace + '/' if namespace else ''}{metadata['name']}"

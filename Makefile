@@ -49,9 +49,9 @@ PYTEST = $(RUN_TESTS) $(BIN)/python -m pytest
   lint-manifests linters cluster install uninstall run manager demo live-view-picture \
   page-pictures docker-build docker-push deploy undeploy build-installer helm sbom kind-up \
   kind-load kind-down dist publish image-release image-sign chart-release chart-sign release-check \
-  images bench bench-cache bench-children bench-features bench-maximum bench-page bench-pages \
-  bench-peers bench-product bench-sharding bench-status bench-vcenter bench-vmgroup walks lock \
-  shard-soak clean
+  images bench bench-cache bench-children bench-features bench-guard bench-maximum bench-page \
+  bench-pages bench-peers bench-product bench-sharding bench-status bench-vcenter bench-vmgroup \
+  walks lock shard-soak clean
 
 ##@ Set up
 
@@ -357,6 +357,10 @@ bench-peers: testenv ## Build the operators in Go, Rust and Java that bench-prod
 
 bench-product: bench-peers ## Race the manager against its peers; ARGS="--scenario cold-1000"
 	$(BIN)/python -m bench.product $(ARGS)
+
+bench-guard: testenv ## Fail if the manager costs more than recorded; ARGS="--runs 3 --update"
+	$(PIP_INSTALL) --require-hashes -r requirements/bench.txt
+	$(BIN)/python -m bench.guard $(ARGS)
 
 bench-pages: setup ## Draw the tables and pictures of the race; ARGS="--record FILE..." first sums up
 	$(BIN)/python -m bench.product.pages $(ARGS)

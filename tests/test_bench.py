@@ -7,6 +7,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from bench.guard import Limit, find_worse, format_report, read_limits
 from bench.product.charts import draw
 from bench.product.pages import SCENARIO_PAGES, render_files
 from bench.product.turns import FIGURES, Results, Spread, Turn, read_summary, summarize
@@ -63,3 +64,12 @@ def test_picture_is_valid_and_names_the_contenders() -> None:
 def test_pages_use_figures_that_exist() -> None:
     for page in SCENARIO_PAGES.values():
         assert set(page.figures) <= set(FIGURES)
+    assert set(read_limits()) <= set(FIGURES)
+
+
+def test_guard_fails_beyond_the_margin_only() -> None:
+    limits = {"cpu_ms": Limit(ratio=2.0, margin=0.1), "peak_mib": Limit(ratio=1.0, margin=0.0)}
+    assert find_worse({"cpu_ms": 2.19, "peak_mib": 1.0}, limits) == []
+    assert find_worse({"cpu_ms": 2.21, "peak_mib": 0.5}, limits) == ["cpu_ms"]
+    report = format_report({"cpu_ms": 2.21, "peak_mib": 0.5}, limits)
+    assert report.count("WORSE") == 1

@@ -63,7 +63,6 @@ class Runnable(Protocol):
 
     async def run(self) -> None:
         """Run until cancelled, then clean up."""
-        ...
 
 
 def _new_process_identity() -> str:
@@ -293,6 +292,7 @@ class Manager:
     def _build_engine(self, controller: Controller[Any], turns: LoopTurns) -> Engine[Any]:
         resource = controller.kind.definition.group_resource
         resources = [other.kind.definition.group_resource for other in self.controllers]
+        count, store = self.options.shards, self.cache.store(controller.kind)
         return Engine(
             controller,
             cache=self.cache,
@@ -302,11 +302,7 @@ class Manager:
             log=Log("controller"),
             # Another controller of the kind has written to the status too.
             clears_status=resources.count(resource) == 1,
-            shards=ShardKeys(
-                self.cache.store(controller.kind), controller.shard_by, self.options.shards
-            )
-            if self.options.shards > 1
-            else None,
+            shards=ShardKeys(store, controller.shard_by, count) if count > 1 else None,
             turns=turns,
         )
 

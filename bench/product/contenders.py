@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from shutil import which
 
 _BINARIES = Path(__file__).parents[2] / ".testenv" / "bin"
 
@@ -35,7 +36,9 @@ GO = Contender(
     "controller-runtime", "go", (str(_BINARIES / "infocontrollerruntime"),), follows_vcenter=True
 )
 RUST = Contender("kube-rs", "rust", (str(_BINARIES / "infokubers"),))
-JAVA = Contender("JOSDK", "java", ("java", "-jar", str(_BINARIES / "infojosdk.jar")))
+JAVA = Contender(
+    "JOSDK", "java", (which("java") or "java", "-jar", str(_BINARIES / "infojosdk.jar"))
+)
 KOPF = Contender("kopf, tuned", "kopf", (sys.executable, "-m", "bench.contenders.info_kopf"))
 BARE = Contender(
     "bare loop", "bare", (sys.executable, "-m", "bench.contenders.info_bare"), reconciles=False

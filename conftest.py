@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import settings
 
 # A busy machine pauses a test for seconds. Times are measured in bench/.
 settings.register_profile("default", settings.get_profile("default"), deadline=None)
 settings.load_profile("default")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests with real parts first: some wait for minutes, and would run alone at the end."""
+    items.sort(key=lambda item: "/real/" not in item.nodeid)

@@ -313,13 +313,9 @@ class ControlPlane:
 
 
 def _find_unserved_crds(client: HttpClient, names: Sequence[str]) -> list[str]:
-    crds = {
-        crd["metadata"]["name"]: crd
-        for crd in client.call("GET", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions")[
-            "items"
-        ]
-    }
-    return [name for name in names or crds if name not in crds or not _is_served(client, crds[name])]
+    items = client.call("GET", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions")["items"]
+    crds = {crd["metadata"]["name"]: crd for crd in items}
+    return [name for name in names or crds if not (name in crds and _is_served(client, crds[name]))]
 
 
 def _is_served(client: HttpClient, crd: dict[str, Any]) -> bool:

@@ -3,7 +3,7 @@
 __main__      the command: flags, the order of turns, JSON
 environment   API server, simulated vCenter, and the environment variables of the contenders
 contenders    the programs, and what each of them can do
-equal_work    proof that all contenders store the same statuses
+equal_work    checks that all contenders store the same statuses
 cold_start    a start with N objects that have no status
 restart       a second start with objects that have their status
 fan_out       one host changes, and N objects name it

@@ -1,4 +1,4 @@
-"""Proof that all contenders store the same statuses: for each host and VM, and after each turn.
+"""Checks that all contenders store the same statuses: of each host and VM, and at a cold start.
 
 Only lastTransitionTime may differ. The statuses of the manager are the reference, because its tests
 compare them with what pyVmomi reads.

@@ -39,7 +39,6 @@ _JSON = msgspec.json
 class StoredObject:
     metadata: dict[str, Any]
     status: dict[str, Any]
-    uid_hash: int
 
     def encode(self) -> bytes:
         body = {
@@ -70,7 +69,7 @@ class StubApi:
             "generation": 1,
             "creationTimestamp": "2026-01-01T00:00:00Z",
         }
-        return StoredObject(metadata, {}, hash_field(uid))
+        return StoredObject(metadata, {})
 
     def _next_revision(self) -> int:
         # One order of all objects, as in etcd.

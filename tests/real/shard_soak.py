@@ -147,8 +147,9 @@ class ShardSoak:
                 self.start_replica()
             await self.wait_until_balanced(within=60)
             load = asyncio.create_task(self.write_specs())
+            run_event = {"kill": self.run_kill, "scale": self.run_scale, "stop": self.run_stop}
             for number, event in enumerate(events, 1):
-                await getattr(self, f"run_{event}")()
+                await run_event[event]()
                 last = self.result.hand_overs[-1]
                 print(
                     f"{number:4}/{len(events)} {last.reason:12} {last.seconds:6.2f} s"

@@ -160,14 +160,14 @@ _COLUMNS: list[tuple[Callable[[Turn], float], int]] = [
 ]
 
 
-def is_promise_kept(turns: list[Turn]) -> bool:
+def is_target_met(turns: list[Turn]) -> bool:
     """Whether a cache of the selection is hardly larger than an empty one."""
 
     def median_rss(view: str) -> float:
         return statistics.median(turn.report.rss_bytes for turn in turns if turn.view == view)
 
     growth = (median_rss("selection") - median_rss("nothing")) / _MIB
-    print(f"\nThe selection needs {growth:.1f} MiB; promised: at most {_MAX_SELECTION_MIB} MiB")
+    print(f"\nThe selection needs {growth:.1f} MiB; target: at most {_MAX_SELECTION_MIB} MiB")
     return growth <= _MAX_SELECTION_MIB
 
 
@@ -188,7 +188,7 @@ async def run(count: int, matching: int, turn_count: int) -> bool:
             print(f"\nMedians of {number + 1} turns:\n")
             print_table(turns)
         await transport.close()
-        return is_promise_kept(turns)
+        return is_target_met(turns)
 
 
 def main() -> None:

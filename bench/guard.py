@@ -2,7 +2,7 @@
 
 It takes about a minute. The manager and the bare loop of bench.product write the same statuses by
 turns, on one API server and one simulated vCenter. Only ratios of their medians are compared with
-guard.json, because machines differ. Wall time is no figure of it: it depends on what else runs.
+guard.json, because machines differ. Wall time is not compared: it depends on other processes.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Limit(msgspec.Struct, frozen=True):
 
 
 async def measure_ratios() -> dict[str, float]:
-    """The ratios of all figures that are recorded."""
+    """The ratio of each figure in guard.json."""
     figures: dict[str, list[dict[str, float]]] = {MANAGER.slug: [], BARE.slug: []}
     with tempfile.TemporaryDirectory() as folder:
         async with open_environment(Path(folder), _HOSTS, _VMS) as environment:
@@ -73,7 +73,7 @@ def write_limits(limits: Mapping[str, Limit]) -> None:
 
 
 def find_worse(ratios: Mapping[str, float], limits: Mapping[str, Limit]) -> list[str]:
-    """The figures of which the ratio exceeds the recorded one by more than the margin."""
+    """The figures with a ratio above the limit."""
     return [name for name, limit in limits.items() if ratios[name] > limit.highest]
 
 
@@ -91,7 +91,10 @@ def main() -> int:
         prog="python -m bench.guard", description=(__doc__ or "").partition("\n")[0]
     )
     parser.add_argument(
-        "--runs", type=int, default=1, help="runs; more than one shows the noise of the machine"
+        "--runs",
+        type=int,
+        default=1,
+        help="number of runs; with more than one, the spread is printed",
     )
     parser.add_argument(
         "--update", action="store_true", help="record the medians of the runs; margins stay"

@@ -26,6 +26,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from bench.process_stats import memory_bytes
 from bench.replayed_vcenter.collector import Collector, envelope
 from bench.replayed_vcenter.inventory import generate_inventory
 from bench.sample import Sample, SampleSpec, SampleStatus
@@ -58,8 +59,7 @@ _MANAGED_FIELDS = [
 
 
 def _rss_bytes() -> int:
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE")
+    return memory_bytes(os.getpid())[0]
 
 
 def read_pages(hosts: int, vms: int) -> list[bytes]:

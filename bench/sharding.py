@@ -3,11 +3,12 @@
     python -m bench.sharding --api stub --objects 3000 --cores 0.2
     python -m bench.sharding --api real --objects 1000 --cores 0.1
     python -m bench.sharding --api stub --objects 3000 --cores 0      # without a limit
+    python -m bench.sharding --filter         # an API server without sharded list and watch
     python -m bench.sharding --memory --objects 100000
 
-The managers are the product. All MyCustomResources name one Pod. When it appears or goes, every
-status changes. The bench counts the writes with a watch of its own; it, the API server and etcd
-have no CPU limit. Each manager has `--cores`, as a Pod with limits has.
+All MyCustomResources name one Pod. When it is created or deleted, every status changes. The
+benchmark counts the writes with a watch of its own. Each manager has a CPU limit of `--cores`, as a
+Pod may have; the benchmark, the API server and etcd have none.
 """
 
 from __future__ import annotations
@@ -25,12 +26,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
+from bench.cluster import BINARIES, CREATE_CONCURRENCY, ROOT, connect_as_admin
 from bench.cpu_limit import CpuLimitError, limit_cpu
 from bench.process_stats import cpu_seconds, memory_bytes
 from bench.stub_api import FRIEND, NAMESPACE
 from kubewright import Client, Key, ObjectMeta
 from kubewright.builtin import Lease, Pod
-from kubewright.kubeconfig import Connection, Identity, load_config
+from kubewright.kubeconfig import Connection, Identity
 from kubewright.testing import eventually
 from kubewright.testing.binaries import find_binaries
 from kubewright.testing.controlplane import ControlPlane
@@ -38,11 +40,8 @@ from kubewright.testing.process import Process
 from kubewright.transport import Transport
 from vsphere_operators.kinds.mycustomresource import MyCustomResource, MyCustomResourceSpec
 
-ROOT = Path(__file__).parents[1]
-BINARIES = ROOT / ".testenv" / "bin"
 SYSTEM_NAMESPACE = "vsphere-operators-system"
 REPLICAS, SHARDS = 3, 12
-CREATE_CONCURRENCY = 16
 
 
 @dataclass(frozen=True)
@@ -53,7 +52,7 @@ class ApiServer:
 
 @dataclass(frozen=True)
 class Measurement:
-    """One group of managers; the memory is that of the largest."""
+    """One manager, or several that share the objects. The memory is that of the largest."""
 
     managers: int
     statuses_per_second: float
@@ -103,10 +102,7 @@ async def run_real(folder: Path, objects: int) -> AsyncIterator[ApiServer]:
         await asyncio.to_thread(plane.wait_for_crds)
         for namespace in (NAMESPACE, SYSTEM_NAMESPACE):
             await asyncio.to_thread(plane.create_namespace, namespace)
-        connection = await asyncio.to_thread(
-            load_config, str(plane.admin_kubeconfig), environ={}, home=Path("/")
-        )
-        transport = Transport(connection)
+        transport = connect_as_admin(plane)
         client = Client(transport)
         numbers = iter(range(objects))
         async with asyncio.TaskGroup() as group:
@@ -127,7 +123,7 @@ async def _create_objects(client: Client, numbers: Iterator[int]) -> None:
 async def run_managers(
     api: ApiServer, folder: Path, count: int, shards: int, objects: int
 ) -> AsyncIterator[list[int]]:
-    """The pids of managers that have written all statuses and share the shards equally."""
+    """The pids of the managers, once all statuses are written and the shards are balanced."""
     async with AsyncExitStack() as stack:
         processes = []
         lease = f"bench-{count}-{time.monotonic_ns()}"
@@ -169,7 +165,7 @@ async def _wait_for_statuses(client: Client, objects: int) -> None:
         assert len(items) == objects
         return all(item.status.conditions for item in items)
 
-    # A list of 100,000 objects takes seconds of the server, which the managers need.
+    # A list of 100,000 objects takes the server seconds of CPU, which the managers need.
     await eventually(are_written, within=600, every=max(1.0, objects / 5000))
 
 
@@ -215,28 +211,28 @@ async def measure(
         counter, is_open = WriteCounter(api.client, objects), asyncio.Event()
         counting = asyncio.create_task(counter.run(is_open))
         await is_open.wait()
-        rates, used = [], []
+        rates, cores_by_round = [], []
         with limit_cpu(pids, cores) if cores else nullcontext():
             for number in range(rounds):
                 exists = number % 2 == 0
                 counter.expect(exists)
-                before, started = [cpu_seconds(pid) for pid in pids], time.monotonic()
+                cpu_before, started = [cpu_seconds(pid) for pid in pids], time.monotonic()
                 await _set_pod(api.client, exists=exists)
                 await asyncio.wait_for(counter.is_complete.wait(), 300)
                 seconds = counter.last_at - counter.first_at
                 rates.append(objects / seconds)
                 elapsed = time.monotonic() - started
-                used.append(
+                cores_by_round.append(
                     [
-                        (cpu_seconds(pid) - cpu) / elapsed
-                        for pid, cpu in zip(pids, before, strict=True)
+                        (cpu_seconds(pid) - before) / elapsed
+                        for pid, before in zip(pids, cpu_before, strict=True)
                     ]
                 )
         counting.cancel()
         await asyncio.wait({counting})
         rss = _largest_rss_mib(pids)
         await _set_pod(api.client, exists=False)
-        cpu_cores = tuple(median(values) for values in zip(*used, strict=True))
+        cpu_cores = tuple(median(values) for values in zip(*cores_by_round, strict=True))
         return Measurement(count, median(rates), (min(rates), max(rates)), cpu_cores, rss)
 
 
@@ -264,10 +260,10 @@ def print_rates(one: Measurement, three: Measurement, cores: float, api: str) ->
     print(f"\n{api} API server, {limit}, {os.cpu_count()} cores")
     for result in (one, three):
         low, high = result.spread
-        used = ", ".join(f"{value:.2f}" for value in result.cpu_cores)
+        cores_used = ", ".join(f"{value:.2f}" for value in result.cpu_cores)
         print(
             f"{result.managers} manager(s): {result.statuses_per_second:6.0f} statuses/s "
-            f"({low:.0f} to {high:.0f}), cores used {used}, RSS {result.rss_mib:.0f} MiB"
+            f"({low:.0f} to {high:.0f}), cores used {cores_used}, RSS {result.rss_mib:.0f} MiB"
         )
     print(f"ratio {three.statuses_per_second / one.statuses_per_second:.2f}")
 

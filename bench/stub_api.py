@@ -1,5 +1,5 @@
-"""An API server that answers at once, for one kind with many objects: what a replica can do where
-the API server is not the limit.
+"""An API server that responds at once, for one kind with many objects. It shows what a replica can
+do if the API server is not the limit.
 
     python -m bench.stub_api --objects 30000 --shards-supported
 
@@ -39,7 +39,6 @@ _JSON = msgspec.json
 class StoredObject:
     metadata: dict[str, Any]
     status: dict[str, Any]
-    uid_hash: int
 
     def encode(self) -> bytes:
         body = {
@@ -59,7 +58,6 @@ class StubApi:
         self.objects = {f"object-{number}": self._new_object(number) for number in range(objects)}
         self._selected: dict[str, list[StoredObject]] = {}
         self.watchers: dict[asyncio.StreamWriter, Callable[[StoredObject], bool]] = {}
-        self.status_writes = 0
 
     def _new_object(self, number: int) -> StoredObject:
         uid = str(uuid.UUID(int=hash_field(str(number)) << 64 | number))
@@ -71,7 +69,7 @@ class StubApi:
             "generation": 1,
             "creationTimestamp": "2026-01-01T00:00:00Z",
         }
-        return StoredObject(metadata, {}, hash_field(uid))
+        return StoredObject(metadata, {})
 
     def _next_revision(self) -> int:
         # One order of all objects, as in etcd.
@@ -102,8 +100,6 @@ class StubApi:
     async def _answer(
         self, method: str, path: str, query: str, body: bytes, headers: dict[str, str]
     ) -> tuple[int, bytes]:
-        if path == "/stats":
-            return 200, _JSON.encode({"statusWrites": self.status_writes})
         is_status = path.startswith(_ITEM_PATH) and path.endswith(_STATUS_SUFFIX)
         if is_status and method in ("PATCH", "PUT"):
             return self._write_status(path, body, replaces=method == "PUT")
@@ -158,7 +154,6 @@ class StubApi:
             return 409, _JSON.encode({"kind": "Status", "message": "changed", "reason": "Conflict"})
         obj.status = patch["status"] if replaces else obj.status | patch["status"]
         obj.metadata["resourceVersion"] = str(self._next_revision())
-        self.status_writes += 1
         encoded = obj.encode()
         line = b'{"type":"MODIFIED","object":%b}\n' % encoded
         chunk = b"%x\r\n%b\r\n" % (len(line), line)

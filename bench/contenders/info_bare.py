@@ -1,9 +1,9 @@
 """The limit for HostInfo and VMInfo: an aiohttp loop that sends the statuses of the manager.
 
-The environment has KUBECONFIG, and in FACTS a JSON file with the facts of all hosts and VMs by
-name: no session with a vCenter, no watch, cache, queue or metrics. It reads names and revisions in
-one list of each kind, then sends one PUT for each object over one session, with as many workers
-as the runtime has by default. It does not import kubewright.
+KUBECONFIG and FACTS are environment variables. FACTS names a JSON file with the facts of all hosts
+and VMs by name. There is no session with a vCenter, no watch, cache, queue or metrics. It lists
+each kind once, then sends one PUT for each object over one session, with as many workers as the
+runtime has by default. It does not import kubewright.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def _with_status(kind: str, item: Item, facts: dict[str, Any]) -> bytes:
 async def _list(
     session: aiohttp.ClientSession, kind: str, facts: dict[str, Any]
 ) -> Iterator[tuple[str, bytes]]:
-    """The path and the body of each object, encoded when it is taken."""
+    """The path and the body of the write of each object. A body is encoded when it is taken."""
     async with session.get(f"{_GROUP}/{_PLURALS[kind]}") as response:
         items = msgspec.json.decode(await response.read(), type=ItemList).items
     return (

@@ -1,8 +1,8 @@
 """HostInfo and VMInfo with kopf, tuned: async functions, no Events, few connections, few logs.
 
-The environment has KUBECONFIG, and in FACTS a JSON file with the facts of all hosts and VMs by
-name: this operator needs no session with a vCenter, and does not follow it. In its favor it has no
-deletion handler (so no finalizer) and no peering.
+KUBECONFIG and FACTS are environment variables. FACTS names a JSON file with the facts of all hosts
+and VMs by name, so this operator needs no session with a vCenter, and does not follow it. In its
+favor it has no deletion handler (so no finalizer) and no peering.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ async def configure(settings: kopf.OperatorSettings, **_: Any) -> None:
     settings.posting.enabled = False
 
 
-def _complete(facts: dict[str, Any], status: kopf.Status, generation: int) -> dict[str, Any]:
+def _build_status(facts: dict[str, Any], status: kopf.Status, generation: int) -> dict[str, Any]:
     stored: list[dict[str, Any]] = status.get("conditions") or []
     ready = next((condition for condition in stored if condition["type"] == "Ready"), None)
     now = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
@@ -61,7 +61,7 @@ async def reconcile_host(
     spec: kopf.Spec, meta: kopf.Meta, status: kopf.Status, patch: kopf.Patch, **_: Any
 ) -> None:
     facts = _FACTS["HostInfo"][spec["hostname"]]
-    patch.status.update(_complete(facts, status, meta["generation"]))
+    patch.status.update(_build_status(facts, status, meta["generation"]))
 
 
 @kopf.on.create(*_GROUP, "vminfoes")
@@ -71,7 +71,7 @@ async def reconcile_vm(
     spec: kopf.Spec, meta: kopf.Meta, status: kopf.Status, patch: kopf.Patch, **_: Any
 ) -> None:
     facts = _FACTS["VMInfo"][spec["nodename"]]
-    patch.status.update(_complete(facts, status, meta["generation"]))
+    patch.status.update(_build_status(facts, status, meta["generation"]))
 
 
 if __name__ == "__main__":

@@ -39,10 +39,12 @@ from .report import print_report
 _START_LIMIT_SECONDS = 1800.0
 _SETTLE_SECONDS = 10.0
 _COLD_EDIT_GAP_SECONDS = 0.2
+# The cold start is over when fewer objects wait than the manager has workers.
+_FEW_WAITING = 64
 
 
 async def prepare(options: argparse.Namespace, vcenter: ReplayedVCenter, count: int) -> Path:
-    """The data of etcd with the objects, created if it does not exist yet."""
+    """The folder with the data of etcd that has the objects; created if it does not exist."""
     target = options.data / f"created-{options.hosts}-{options.vms}-{count}"
     if target.is_dir():
         return Path(target)
@@ -59,10 +61,11 @@ async def prepare(options: argparse.Namespace, vcenter: ReplayedVCenter, count: 
 
 async def read_names(options: argparse.Namespace, vcenter: ReplayedVCenter) -> Names:
     entities = await vcenter.entities()
-    stores = ReplayedInventory()
+    # The replay does not list its disks, so create the same ones from the same datastores.
+    inventory = ReplayedInventory()
     for entity in entities:
-        stores.add(entity["type"], entity["ref"], {})
-    disks = ReplayedDisks(stores, options.disks).disks.values()
+        inventory.add(entity["type"], entity["ref"], {})
+    disks = ReplayedDisks(inventory, options.disks).disks.values()
     return Names.of(entities, [disk.name for disk in disks])
 
 
@@ -127,7 +130,7 @@ async def measure_cold_edits(
         )
         began, count = time.monotonic(), 0
         async with edits.observe():
-            while await manager.read_metric("workqueue_depth") > 64:
+            while await manager.read_metric("workqueue_depth") > _FEW_WAITING:
                 await edits.edit_one()
                 count += 1
                 await asyncio.sleep(_COLD_EDIT_GAP_SECONDS)

@@ -1,10 +1,10 @@
-"""The manager, with a service that writes how long the event loop stalls: one line per second.
+"""The manager, with a runnable that writes how long the event loop stalls: one line per second.
 
 A line has the monotonic time, the longest stall of that second, and the CPU time of the loop's
-thread in it, in milliseconds. Where the two differ, the machine ran other processes.
+thread during that stall, both in milliseconds. If they differ, the machine ran other processes.
 
-The service wakes up 100 times a second, which costs CPU. SIGUSR1 pauses and continues it.
-With STALL_STACKS, the name of a file, a thread writes there what the loop runs when it stalls.
+The runnable wakes up 100 times a second, which costs CPU. SIGUSR1 pauses and continues it.
+If STALL_STACKS names a file, a thread writes the stack of the event loop to it during a stall.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class StallStacks:
             while True:
                 time.sleep(_TICK_SECONDS)
                 stalled, now = time.monotonic() - self.ticked_at, time.monotonic()
-                # Not while it is paused.
+                # A longer time means that the stall log is paused.
                 if _STACK_AFTER_SECONDS < stalled < 1:
                     stack = traceback.format_stack(sys._current_frames()[self._loop_thread])
                     file.write(f"{now:.2f} {1000 * stalled:.0f} ms\n{''.join(stack[-12:])}\n")

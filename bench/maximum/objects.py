@@ -1,7 +1,8 @@
 """The custom resources of the benchmark, and a control plane that keeps them between runs.
 
-Creating 100,000 objects and their first statuses takes minutes. So the data of etcd is copied when
-they exist (`created`), and when all statuses are written (`settled`). Later runs start from a copy.
+Creating 100,000 objects and their first statuses takes minutes. So the data of etcd is copied once
+all objects exist (`created`), and once all statuses are written (`settled`). Later runs start from
+a copy.
 """
 
 from __future__ import annotations
@@ -65,9 +66,9 @@ def namespace_of(number: int) -> str:
 
 
 def build_objects(names: Names, count: int) -> Iterator[Any]:
-    """2 objects for each host, 1 for each datastore, cluster and disk, and VMs by turns.
+    """2 objects for each host, 1 for each datastore, cluster and disk, and VMInfos up to the count.
 
-    Of 100,000 with 2,500 hosts and 45,000 VMs: 93,550 VMInfos, about two for each VM.
+    With 2,500 hosts and 45,000 VMs, 100,000 objects contain 93,550 VMInfos, about two for each VM.
     """
     total = 0
 
@@ -121,7 +122,7 @@ class Cluster:
 
     async def fill_watch_caches(self) -> None:
         """Let the API server read all objects from etcd, which it does at the first request for a
-        kind: one that has served for a while is measured.
+        kind. A manager usually starts when the API server has done that long ago.
         """
         for kind in KINDS:
             await eventually(partial(self._receive_event, kind), within=300)
@@ -131,12 +132,12 @@ class Cluster:
             async for _ in self.client.watch(kind, "", send_initial_events=True):
                 return True
         except TooManyRequests:
-            # "storage is (re)initializing"
+            # The message is "storage is (re)initializing": the cache is being filled.
             pass
         return False
 
     async def save(self, target: Path) -> None:
-        """Copy the data of etcd, which needs a stop; the cluster cannot be used afterwards."""
+        """Stop the cluster and copy the data of etcd. The cluster cannot be used afterwards."""
         await self.transport.close()
         await self.plane.apiserver.terminate()
         await self.plane.etcd.process.stop(_STOP_SECONDS)
@@ -144,22 +145,23 @@ class Cluster:
 
 
 def _copy_folder(source: Path, target: Path) -> None:
-    partial = target.with_suffix(".partial")
-    shutil.rmtree(partial, ignore_errors=True)
+    incomplete = target.with_suffix(".partial")
+    shutil.rmtree(incomplete, ignore_errors=True)
     shutil.rmtree(target, ignore_errors=True)
-    shutil.copytree(source, partial)
-    partial.rename(target)
+    shutil.copytree(source, incomplete)
+    incomplete.rename(target)
 
 
 @asynccontextmanager
 async def open_cluster(folder: Path, data: Path | None = None) -> AsyncIterator[Cluster]:
-    """A control plane with the data of an earlier one, or an empty one."""
+    """A control plane with the data of an earlier one, or an empty one. Its CA and its key of
+    service account tokens are new.
+    """
     if data is not None:
         await asyncio.to_thread(_copy_folder, data, folder / "etcd")
     plane = ControlPlane(
         find_binaries(folders=[BINARIES]),
         folder=folder,
-        # The CA and the key of service account tokens are those of this run.
         extra_args=["--profiling"],
     )
     async with plane:

@@ -1,4 +1,4 @@
-"""What a user would see: a watch of the statuses, with the time at which each version arrived."""
+"""What a user sees: a watch of the statuses, with the time at which each version arrived."""
 
 from __future__ import annotations
 
@@ -54,7 +54,6 @@ class Observer:
     ) -> None:
         self._kind, self._client, self._transport = kind, client, transport
         self._on_change = on_change
-        self.events = 0
         self.started = asyncio.Event()
 
     async def run(self) -> None:
@@ -71,26 +70,25 @@ class Observer:
         )
         async for line in self._transport.stream_lines(request, idle_timeout_seconds=7200):
             event = _DECODER.decode(line)
-            self.events += 1
             self._on_change(event.object, time.monotonic())
 
 
 class Expectations:
-    """Statuses that are expected, and the seconds after which they were seen."""
+    """Statuses that are expected, and how many seconds it took until each was seen."""
 
     def __init__(self, read: Callable[[ObservedObject], Any]) -> None:
         self._read = read
         self._expected: dict[tuple[str, str], tuple[Any, float]] = {}
         self._seen: dict[tuple[str, str], tuple[Any, float]] = {}
         self.seconds: list[float] = []
-        # Changed again before the status was seen.
+        # How many expectations were replaced by a newer one before the status was seen.
         self.replaced = 0
 
     def expect(self, namespace: str, name: str, value: Any, since: float) -> None:
         key = (namespace, name)
         seen = self._seen.get(key)
         if seen is not None and seen[0] == value and seen[1] >= since:
-            # The watch was faster than the answer that led to this call.
+            # The event arrived before the response that led to this call.
             self.seconds.append(seen[1] - since)
             return
         self.replaced += key in self._expected

@@ -21,8 +21,11 @@ from .objects import Cluster, Names, build_objects
 from .observer import Expectations, Observer
 from .process import MeasuredManager
 
-MOVES_PER_SECOND = 5.0
-_TOGGLE_SECONDS, _POLL_SECONDS = 0.5, 0.25
+_MOVES_PER_SECOND = 5.0
+# Long enough that the status is written before the host changes back.
+_TOGGLE_SECONDS = 2.0
+_POLL_SECONDS = 0.25
+# After this time, a status that was not seen counts as missing.
 _LATE_SECONDS = 30.0
 _EDIT_GAP_SECONDS = 0.03
 
@@ -38,7 +41,7 @@ class Environment:
     results: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        # The objects by the name in vCenter, of hosts and of VMs.
+        # The keys of the objects, by the name of the host or VM in their spec.
         self.host_keys, self.vm_keys = _group_keys(self.names, self.object_count)
         self.name_by_ref = {entity["ref"]: entity["name"] for entity in self.entities}
         self.ref_by_host = {
@@ -88,7 +91,7 @@ def summarize(values: Sequence[float]) -> dict[str, float]:
 
 @asynccontextmanager
 async def sample_cpu(environment: Environment, result: dict[str, Any]) -> AsyncIterator[None]:
-    """Adds the share of a core of each process, the stalls and the memory of this phase."""
+    """Adds to the result: cores that each process used inside the block, stalls and memory."""
     before, began = environment.cpu(), time.monotonic()
     yield
     ended, after = time.monotonic(), environment.cpu()
@@ -100,7 +103,7 @@ async def sample_cpu(environment: Environment, result: dict[str, Any]) -> AsyncI
 
 
 async def measure_start(environment: Environment, name: str, within: float) -> None:
-    """From the start of the process until /readyz succeeds, and until nothing is left to do."""
+    """Seconds from the start until /readyz succeeds, and until all objects are reconciled."""
     manager = environment.manager
     result: dict[str, Any] = {}
     manager.start()
@@ -118,7 +121,7 @@ async def measure_start(environment: Environment, name: str, within: float) -> N
 
 
 async def measure_rest(environment: Environment, seconds: float) -> None:
-    """CPU without the service that measures stalls, then stalls with it."""
+    """First the CPU while the stall log is paused, then the stalls."""
     result: dict[str, Any] = {}
     with_stalls: dict[str, Any] = {}
     environment.manager.toggle_stall_log()
@@ -133,7 +136,7 @@ async def measure_rest(environment: Environment, seconds: float) -> None:
 
 
 async def measure_edits(environment: Environment, name: str, count: int, seed: int = 5) -> None:
-    """Edits of users, one after the other: another VM name, until the status is about it."""
+    """Edits of the VM name, one after the other: how long until the status follows each."""
     edits = Edits(environment, seed)
     async with edits.observe():
         for _ in range(count):
@@ -161,7 +164,7 @@ class Edits:
 
     async def edit_one(self) -> None:
         key = self._keys.pop()
-        # It reports another VM from now on.
+        # The object names another VM from now on, so its status does not follow this one.
         for keys in self._environment.vm_keys.values():
             if key in keys:
                 keys.remove(key)
@@ -208,11 +211,11 @@ async def _watching(
 
 
 async def measure_churn(environment: Environment, seconds: float, warm_up_seconds: float) -> None:
-    """quickStats of everything, vMotions, and hosts that enter and leave maintenance mode."""
+    """New quickStats of everything, vMotions, and hosts that enter and leave maintenance mode."""
     vcenter, result = environment.vcenter, dict[str, Any]()
     moves = Expectations(lambda obj: obj.status.host)
     toggles = Expectations(lambda obj: obj.status.maintenanceMode)
-    await vcenter.set_churn(stats=True, moves_per_second=MOVES_PER_SECOND)
+    await vcenter.set_churn(stats=True, moves_per_second=_MOVES_PER_SECOND)
     await asyncio.sleep(warm_up_seconds)
     writes = await environment.manager.read_metric("kubewright_status_writes_total")
     stats = int((await vcenter.state())["statsChanges"])
@@ -266,8 +269,7 @@ async def _toggle_maintenance(environment: Environment, toggles: Expectations) -
             )
             for key in environment.host_keys[name]:
                 toggles.expect(*key, is_on, since)
-            # Long enough that the status is written before the host changes back.
-            await asyncio.sleep(4 * _TOGGLE_SECONDS)
+            await asyncio.sleep(_TOGGLE_SECONDS)
 
 
 def render(result: dict[str, Any]) -> str:

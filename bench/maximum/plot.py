@@ -3,7 +3,7 @@
     python -m bench.maximum.plot FILE.json PICTURE.svg
 
 The file has `title`, `x` and `y` (labels of the axes), `limit` (optional, a horizontal line), and
-`series`: names with points. Colors are those of a page that is light or dark.
+`series` (the points of each line, by its name). The colors suit light and dark pages.
 """
 
 from __future__ import annotations

@@ -85,7 +85,7 @@ class MeasuredManager:
         return rss / 2**20, peak / 2**20
 
     def longest_stall(self, after: float = 0.0, before: float = float("inf")) -> Stall:
-        """Of the seconds between two monotonic times."""
+        """The longest stall between two monotonic times."""
         stalls = [Stall()]
         for line in self._stalls.read_text().splitlines() if self._stalls.exists() else ():
             at, ms, cpu_ms = map(float, line.split())
@@ -132,11 +132,11 @@ class MeasuredManager:
     async def wait_until_reconciled(self, count: int, within: float) -> float:
         """Seconds from the start until that many reconciles have ended and no key is left."""
 
-        async def reconciled() -> bool:
+        async def is_reconciled() -> bool:
             done = await self.read_metric("controller_runtime_reconcile_total", result="success")
             waiting = await self.read_metric("workqueue_depth")
             active = await self.read_metric("controller_runtime_active_workers")
             return done >= count and waiting + active == 0
 
-        await eventually(reconciled, within=within, every=0.5)
+        await eventually(is_reconciled, within=within, every=0.5)
         return self.seconds_since_start()

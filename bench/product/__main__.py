@@ -57,7 +57,7 @@ SCENARIOS: Mapping[str, Scenario] = {
 }
 _DEFAULT_SCENARIOS = tuple(name for name in SCENARIOS if name != "cold-100000")
 _MANAGER_ALONE = ("vmgroups-200", "gpuinfos-1000")
-# kopf needs minutes for them.
+# kopf would need minutes for each turn of these.
 _LARGE_SCENARIOS = ("cold-10000", "cold-100000", "edits-cold-10000")
 
 
@@ -77,24 +77,24 @@ def contenders_of(scenario: str, contenders: Sequence[Contender]) -> list[Conten
 @dataclass(frozen=True)
 class Race:
     scenarios: Mapping[str, int]
-    """How many turns each scenario has."""
+    """The number of turns of each scenario."""
     contenders: Sequence[Contender]
-    results: list[Turn] = field(default_factory=list)
+    turns: list[Turn] = field(default_factory=list)
 
     async def run(self, environment: Environment) -> None:
         reference = await check_equal_work(environment, self.contenders)
         _log(f"all {len(self.contenders)} contenders store equal statuses")
-        for scenario, turns in self.scenarios.items():
-            for number in range(turns):
-                contenders = contenders_of(scenario, self.contenders)
-                # Another contender begins each turn.
+        for scenario, turn_count in self.scenarios.items():
+            contenders = contenders_of(scenario, self.contenders)
+            for number in range(turn_count):
+                # A different contender begins each turn.
                 first = number % len(contenders)
                 for contender in (*contenders[first:], *contenders[:first]):
                     name = f"{scenario}-{number + 1}-{contender.slug}"
                     figures = await SCENARIOS[scenario].measure(
                         environment, reference, contender, name
                     )
-                    self.results.append(Turn(scenario, number + 1, contender.slug, figures))
+                    self.turns.append(Turn(scenario, number + 1, contender.slug, figures))
                     values = "  ".join(f"{key} {value:.4g}" for key, value in figures.items())
                     _log(f"{scenario:<16} {number + 1:>2}  {contender.slug:<8} {values}")
 
@@ -132,7 +132,10 @@ def _parse_arguments() -> argparse.Namespace:
         help="one contender; repeatable; by default all that are built",
     )
     parser.add_argument(
-        "--turns", type=int, default=3, help="turns of a scenario that has no number of its own (3)"
+        "--turns",
+        type=int,
+        default=3,
+        help="turns of a scenario that is named without a number (3)",
     )
     parser.add_argument("--hosts", type=int, default=100, help="hosts of the vCenter (100)")
     parser.add_argument("--vms", type=int, default=200, help="VMs of the vCenter (200)")
@@ -155,7 +158,7 @@ def write_results(race: Race, started: datetime, file: Path) -> None:
         "started": started.isoformat(timespec="seconds"),
         "machine": machine_info(),
         "versions": installed_versions("vsphere-operators", "kopf", "aiohttp", "msgspec"),
-        "turns": race.results,
+        "turns": race.turns,
     }
     file.write_bytes(msgspec.json.format(msgspec.json.encode(document), indent=1) + b"\n")
     _log(f"every turn is in {file}")
@@ -173,21 +176,20 @@ def main() -> int:
     )
     chosen = options.scenario or [(name, None) for name in _DEFAULT_SCENARIOS]
     race = Race({name: turns or options.turns for name, turns in chosen}, contenders)
-    started, whole = datetime.now(UTC), True
+    started, is_complete = datetime.now(UTC), False
     try:
         asyncio.run(run_race(race, options.hosts, options.vms))
+        is_complete = True
     except Exception as error:
-        expected = isinstance(error, BenchError | KubewrightError)
-        _log(str(error) if expected else "".join(traceback.format_exception(error)))
-        whole = False
+        is_expected = isinstance(error, BenchError | KubewrightError)
+        _log(str(error) if is_expected else "".join(traceback.format_exception(error)))
     except (KeyboardInterrupt, asyncio.CancelledError):
         _log("stopped; everything that was started has been ended")
-        whole = False
-    if race.results:
+    if race.turns:
         write_results(
             race, started, options.json or _RESULTS / f"product-{started:%Y-%m-%dT%H-%M-%SZ}.json"
         )
-    return 0 if whole else 2
+    return 0 if is_complete else 2
 
 
 if __name__ == "__main__":

@@ -46,6 +46,6 @@ def cold_start_figures(run: Run, count: int) -> dict[str, float]:
     }
     if count > 1:
         figures["statuses_per_s"] = (count - 1) / working
-        used = done.contender_seconds - run.first_write.contender_seconds
-        figures["cpu_working_ms"] = 1000 * used / count
+        cpu_used = done.contender_seconds - run.first_write.contender_seconds
+        figures["cpu_working_ms"] = 1000 * cpu_used / count
     return figures

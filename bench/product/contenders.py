@@ -1,4 +1,4 @@
-"""The programs of the race. All of them get the same environment: see environment.py."""
+"""The programs of the race. They get the same environment variables: see environment.py."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ class Contender:
     slug: str
     command: tuple[str, ...]
     follows_vcenter: bool = False
-    """It reads the vCenter itself and follows changes; others read facts from a file."""
+    """It reads the vCenter and follows its changes; other contenders read facts from a file."""
     reconciles: bool = True
-    """It watches objects and leaves those that are done alone."""
+    """It watches objects, and does not write those that have their status."""
 
     @property
     def is_built(self) -> bool:
@@ -28,7 +28,7 @@ class Contender:
 MANAGER = Contender(
     "vsphere-operators",
     "manager",
-    # The console script, as in the image. All flags have their defaults, but the port of /metrics.
+    # The console script, as in the image. Only the port of /metrics is not the default.
     (str(Path(sys.executable).parent / "manager"), "-metrics-addr=127.0.0.1:0"),
     follows_vcenter=True,
 )

@@ -1,6 +1,6 @@
-"""From an edit of an object to its status: at rest, or while N other objects get their first one.
+"""The time from an edit of an object to its status, at rest or during a cold start of N others.
 
-The time counts from sending the edit to the watch event with the status of the new generation.
+It is measured from sending the edit to the watch event with the status of the new generation.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _TIMEOUT_SECONDS = 60.0
 @dataclass(frozen=True)
 class Edits:
     cold_objects: int = 0
-    """Objects without status that exist when the contender starts; 0 is at rest."""
+    """How many other objects have no status when the contender starts; 0 for edits at rest."""
 
     async def measure(
         self, environment: Environment, reference: Reference, contender: Contender, name: str
@@ -49,18 +49,18 @@ class Edits:
 
 
 class Editor:
-    """Edits objects, and measures how long each one waits for its status."""
+    """Edits objects, and measures the time from each edit to the status."""
 
     def __init__(
         self, cluster: BenchCluster, samples: SampleSet, host_names: Sequence[str]
     ) -> None:
         self._cluster, self._samples, self._host_names = cluster, samples, host_names
         self._sent: dict[str, float] = {}
-        """When the edit was sent that has no status yet, by object."""
+        """When the edit of an object was sent, by its name, until its status is seen."""
         self._generations: dict[str, int] = {}
-        """The generation of the last edit, by object."""
+        """The generation after the last edit, by the name of the object."""
         self._latencies: list[float] = []
-        self.stopped = False
+        self.is_stopped = False
 
     @classmethod
     async def for_objects(cls, environment: Environment, samples: SampleSet) -> Editor:
@@ -78,10 +78,10 @@ class Editor:
             names = itertools.cycle(sorted(self._generations))
             for _ in range(count):
                 await eventually(
-                    lambda: self.stopped or len(self._sent) < len(self._generations),
+                    lambda: self.is_stopped or len(self._sent) < len(self._generations),
                     within=_TIMEOUT_SECONDS,
                 )
-                if self.stopped:
+                if self.is_stopped:
                     break
                 await self._send(next(name for name in names if name not in self._sent))
                 await asyncio.sleep(_INTERVAL_SECONDS)
@@ -94,7 +94,7 @@ class Editor:
         return self._latencies
 
     async def _send(self, name: str) -> None:
-        # Each edit names the next host, so that it changes the spec: one more generation.
+        # Another host than before, so that each edit changes the spec and the generation.
         self._generations[name] += 1
         number = int(name.rpartition("-")[2]) + self._generations[name]
         hostname = self._host_names[number % len(self._host_names)]
@@ -107,7 +107,7 @@ class Editor:
         is_done = self._cluster.workload.is_done
         async for obj in ObjectWatch(self._cluster, self._samples).changed_objects():
             name = obj.metadata.name
-            # The event of the edit itself has the observedGeneration of the previous one.
+            # The event of the edit itself still has the old observedGeneration.
             if (
                 name in self._sent
                 and is_done(obj)
@@ -130,7 +130,7 @@ async def _edit_during(
     try:
         process = environment.create_process(contender)
         async with measure_process(environment.hosts, process, cold, first_status):
-            editor.stopped = True
+            editor.is_stopped = True
             return await editing
     finally:
         editing.cancel()

@@ -1,8 +1,8 @@
 """One API server and one simulated vCenter for the whole race.
 
-A contender gets KUBECONFIG, the address and login of the vCenter in GOVMOMI_URL, GOVMOMI_USERNAME,
-GOVMOMI_PASSWORD and VC_CA_FILE, and in FACTS a JSON file with what the manager stored for each host
-and VM.
+A contender gets these environment variables: KUBECONFIG; the address and login of the vCenter in
+GOVMOMI_URL, GOVMOMI_USERNAME, GOVMOMI_PASSWORD and VC_CA_FILE; and in FACTS the path of a JSON file
+with the facts of each host and VM, as the manager stored them.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from simulator import SimulatedVCenter
 _HOSTS_PER_CLUSTER = 10
 TEMPLATE = "vm-operator-template"
 NODES = 500
-"""VMs that are Nodes, in an environment that has them."""
+"""How many VMs are Nodes, with `with_nodes`."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Environment:
         return self.folder / "facts.json"
 
     def write_facts(self, facts: Mapping[str, Mapping[str, Any]]) -> None:
-        """Facts by kind and by name of the host or VM."""
+        """The facts are by kind, and by the name of the host or VM."""
         self.facts_file.write_bytes(msgspec.json.encode(facts))
 
     def cluster_for(self, kind: type[Object]) -> BenchCluster:
@@ -85,7 +85,7 @@ class Environment:
 async def new_objects(
     cluster: BenchCluster, namespace: str, count: int
 ) -> AsyncIterator[SampleSet]:
-    """N objects without status, on an API server without garbage; deleted after the block."""
+    """N objects without status. The API server has collected its garbage; deleted at the end."""
     samples = await cluster.create_samples(namespace, count)
     try:
         await cluster.collect_garbage()
@@ -139,7 +139,7 @@ async def open_environment(
 async def _read_names(vcenter: SimulatedVCenter) -> dict[str, list[str]]:
     names: dict[str, list[str]] = {}
     for entity in await vcenter.entities():
-        # The peers need not know templates.
+        # The peers need not support templates.
         if entity["name"] != TEMPLATE:
             names.setdefault(entity["type"], []).append(entity["name"])
     return {kind: sorted(of_kind) for kind, of_kind in names.items()}

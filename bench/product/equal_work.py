@@ -1,4 +1,4 @@
-"""Proof that all contenders store the same statuses: for each host and VM, and after each turn.
+"""Checks that all contenders store the same statuses: of each host and VM, and at a cold start.
 
 Only lastTransitionTime may differ. The statuses of the manager are the reference, because its tests
 compare them with what pyVmomi reads.
@@ -21,7 +21,8 @@ from vsphere_operators.kinds.hostinfo import HostInfo
 from vsphere_operators.kinds.vminfo import VMInfo
 
 _KINDS = (HostInfo, VMInfo)
-_OF_THE_OBJECT = ("conditions", "observedGeneration")
+# Fields of a status that are not facts of the host or VM.
+_FIELDS_OF_THE_OBJECT = ("conditions", "observedGeneration")
 _LIST_TIMEOUT_SECONDS = 120
 
 
@@ -37,8 +38,8 @@ class Reference:
         for name, status in await _read_statuses(cluster, samples):
             if status != expected[name]:
                 raise BenchError(
-                    f"{contender} does not store the status of the manager for {name}, so it is no "
-                    f"peer.\n{contender}: {status}\nmanager: {expected[name]}"
+                    f"{contender} does not store the status of the manager for {name}, so their "
+                    f"figures cannot be compared.\n{contender}: {status}\nmanager: {expected[name]}"
                 )
 
 
@@ -50,7 +51,9 @@ async def check_equal_work(environment: Environment, contenders: Sequence[Conten
     }
     environment.write_facts(
         {
-            kind: {name: _without(status, _OF_THE_OBJECT) for name, status in by_name.items()}
+            kind: {
+                name: _without(status, _FIELDS_OF_THE_OBJECT) for name, status in by_name.items()
+            }
             for kind, by_name in statuses.items()
         }
     )

@@ -1,4 +1,4 @@
-"""One host changes, and N objects name it: how long until all statuses are right?
+"""One host changes, and N objects name it: the time until all statuses are right.
 
 Only contenders that follow the vCenter take part.
 """
@@ -21,7 +21,7 @@ from vsphere_operators.kinds.hostinfo import HostInfo, HostInfoSpec
 _CHANGES = 3
 _TIMEOUT_SECONDS = 60.0
 _CPU_USAGES = (100, 2100)
-# A change of usage may be delayed if another one was just written.
+# The manager may delay a change of usage if it has just written another one.
 _PAUSE_SECONDS = 1.0
 
 
@@ -33,7 +33,9 @@ class FanOut:
         self, environment: Environment, reference: Reference, contender: Contender, name: str
     ) -> dict[str, float]:
         host = environment.host_names[0]
-        cluster = environment.hosts.with_workload(_naming(host, environment.hosts.workload))
+        cluster = environment.hosts.with_workload(
+            _workload_naming(host, environment.hosts.workload)
+        )
         stored = reference.statuses["HostInfo"][host]
         async with new_objects(cluster, name, self.count) as samples:
             process = environment.create_process(contender)
@@ -42,7 +44,7 @@ class FanOut:
                     samples, resource_version=await cluster.get_resource_version(name)
                 )
                 objects = ObjectWatch(cluster, watched).changed_objects()
-                seconds, used = [], cpu_seconds(process.pid)
+                seconds, cpu_before = [], cpu_seconds(process.pid)
                 for number in range(2 * _CHANGES):
                     await asyncio.sleep(_PAUSE_SECONDS)
                     usage = _CPU_USAGES[number % 2]
@@ -56,20 +58,20 @@ class FanOut:
                             if not pending:
                                 break
                     seconds.append(time.monotonic() - began)
-                used = cpu_seconds(process.pid) - used
+                cpu_used = cpu_seconds(process.pid) - cpu_before
                 await objects.aclose()
-            # The usage that the reference has.
+            # Restore the usage of the reference.
             await environment.vcenter.set_stats(
                 host, overallCpuUsage=stored["totalCPU"] - stored["freeCPU"]
             )
         ordered = sorted(seconds)
         return {
             "all_s": ordered[len(ordered) // 2],
-            "cpu_ms": 1000 * used / (len(seconds) * self.count),
+            "cpu_ms": 1000 * cpu_used / (len(seconds) * self.count),
         }
 
 
-def _naming(host: str, workload: Workload) -> Workload:
+def _workload_naming(host: str, workload: Workload) -> Workload:
     def create(metadata: ObjectMeta, number: int) -> HostInfo:
         return HostInfo(metadata=metadata, spec=HostInfoSpec(hostname=host))
 

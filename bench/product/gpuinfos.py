@@ -1,6 +1,6 @@
-"""GPUInfos that exist before the start, on 500 Nodes: until all have selected a Node.
+"""A start with GPUInfos and 500 Nodes, until all GPUInfos have selected a Node.
 
-The manager alone; no other operator selects Nodes in this way.
+Only the manager runs: no other operator selects Nodes in this way.
 """
 
 from __future__ import annotations
@@ -61,9 +61,9 @@ def _create(metadata: ObjectMeta, number: int) -> GPUInfo:
     )
 
 
-def _has_answer(obj: WatchedObject) -> bool:
+def _has_selected_node(obj: WatchedObject) -> bool:
     status = obj.status
     return status is not None and bool(status.suitableNodeName)
 
 
-_WORKLOAD = Workload(GPUInfo, _create, _has_answer)
+_WORKLOAD = Workload(GPUInfo, _create, _has_selected_node)

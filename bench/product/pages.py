@@ -2,7 +2,7 @@
 
     python -m bench.product.pages                    # after a change of summary.json
     python -m bench.product.pages --check
-    python -m bench.product.pages --record FILE...   # first summarizes runs of bench/results
+    python -m bench.product.pages --record FILE...   # first updates summary.json from these runs
 
 The headline table replaces what is between `<!-- race: headline -->` and `<!-- /race -->`.
 """
@@ -56,7 +56,7 @@ class ScenarioPage:
     figures: tuple[str, ...]
 
 
-_COLD = (
+_COLD_START_FIGURES = (
     "first_status_s",
     "done_s",
     "statuses_per_s",
@@ -65,13 +65,13 @@ _COLD = (
     "apiserver_ms",
     "peak_mib",
 )
-_ALONE = ("first_status_s", "done_s", "cpu_s", "peak_mib")
+_MANAGER_FIGURES = ("first_status_s", "done_s", "cpu_s", "peak_mib")
 SCENARIO_PAGES: Mapping[str, ScenarioPage] = {
     "cold-1": ScenarioPage("Start with one HostInfo", ("first_status_s", "cpu_s", "peak_mib")),
-    "cold-1000": ScenarioPage("Start with 1,000 HostInfos without status", _COLD),
-    "cold-vms-1000": ScenarioPage("Start with 1,000 VMInfos without status", _COLD),
-    "cold-10000": ScenarioPage("Start with 10,000 HostInfos without status", _COLD),
-    "cold-100000": ScenarioPage("Start with 100,000 HostInfos without status", _COLD),
+    "cold-1000": ScenarioPage("Start with 1,000 HostInfos without status", _COLD_START_FIGURES),
+    "cold-vms-1000": ScenarioPage("Start with 1,000 VMInfos without status", _COLD_START_FIGURES),
+    "cold-10000": ScenarioPage("Start with 10,000 HostInfos without status", _COLD_START_FIGURES),
+    "cold-100000": ScenarioPage("Start with 100,000 HostInfos without status", _COLD_START_FIGURES),
     "memory": ScenarioPage(
         "Memory per object, between 1,000 and 10,000 HostInfos", ("kib_per_object",)
     ),
@@ -89,10 +89,10 @@ SCENARIO_PAGES: Mapping[str, ScenarioPage] = {
         ("p50_ms", "p99_ms", "max_ms"),
     ),
     "vmgroups-200": ScenarioPage(
-        "Start with 200 VmGroups of one VM, until all are RUNNING", _ALONE
+        "Start with 200 VmGroups of one VM, until all are RUNNING", _MANAGER_FIGURES
     ),
     "gpuinfos-1000": ScenarioPage(
-        "Start with 1,000 GPUInfos and 500 Nodes, until all have selected one", _ALONE
+        "Start with 1,000 GPUInfos and 500 Nodes, until all have selected one", _MANAGER_FIGURES
     ),
 }
 _HEADLINE_ROWS = (
@@ -212,7 +212,7 @@ def _markdown_table(rows: Sequence[Sequence[str]]) -> str:
 
 
 def record(files: Sequence[Path]) -> None:
-    """Puts the scenarios of these runs into the summary; others stay."""
+    """Summarizes the scenarios of these runs; the summaries of other scenarios stay."""
     runs = [msgspec.json.decode(file.read_bytes(), type=Results) for file in files]
     summary = read_summary()
     summary.pop("memory", None)
@@ -220,7 +220,7 @@ def record(files: Sequence[Path]) -> None:
         summary[scenario] = summarize(runs, scenario)
     if {"cold-1000", "cold-10000"} <= summary.keys():
         summary["memory"] = memory_per_object(
-            summary["cold-1000"], summary["cold-10000"], more=9_000
+            summary["cold-1000"], summary["cold-10000"], added_objects=9_000
         )
     write_summary({name: summary[name] for name in SCENARIO_PAGES if name in summary})
 

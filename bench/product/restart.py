@@ -1,7 +1,7 @@
-"""A second start with objects that are done: it must not write anything.
+"""A second start with objects that have their status: the time until the contender is idle.
 
-The contender is idle when it has used little CPU for a while. A watch that delivers no change and
-the counters of the API server show whether it wrote.
+It is idle when it has used little CPU for a while. The resourceVersions of the objects and the
+counters of the API server show whether it has written anything.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ async def _wait_until_idle(process: Process) -> tuple[float, float]:
             )
         samples.append((time.monotonic() - started, cpu_seconds(process.pid)))
         if len(samples) > _IDLE_SAMPLES:
-            since, used = samples[-_IDLE_SAMPLES - 1]
-            now, used_now = samples[-1]
-            if used_now - used < _IDLE_CPU_SHARE * (now - since):
-                return since, used
+            since, cpu_before = samples[-_IDLE_SAMPLES - 1]
+            now, cpu_now = samples[-1]
+            if cpu_now - cpu_before < _IDLE_CPU_SHARE * (now - since):
+                return since, cpu_before
     raise BenchError(f"{process.name} was not idle within {_TIMEOUT_SECONDS:g} s")

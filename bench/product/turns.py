@@ -154,10 +154,12 @@ def _spreads(turns: Sequence[Mapping[str, float]]) -> dict[str, Spread]:
     }
 
 
-def memory_per_object(small: ScenarioSummary, large: ScenarioSummary, more: int) -> ScenarioSummary:
-    """How much memory each of `more` objects needs, from cold starts of two sizes.
+def memory_per_object(
+    small: ScenarioSummary, large: ScenarioSummary, added_objects: int
+) -> ScenarioSummary:
+    """The memory of an object, from cold starts of which one has `added_objects` more.
 
-    The spread is that of the extremes of both.
+    The spread is from the smallest to the largest possible difference of their turns.
     """
     slopes = {}
     for contender in small.figures.keys() & large.figures.keys():
@@ -167,7 +169,7 @@ def memory_per_object(small: ScenarioSummary, large: ScenarioSummary, more: int)
             after.low - before.high,
             after.high - before.low,
         )
-        slopes[contender] = Spread(*(round(1024 * size / more, 3) for size in differences))
+        slopes[contender] = Spread(*(round(1024 * size / added_objects, 3) for size in differences))
     ours = slopes.get(MANAGER.slug)
     return ScenarioSummary(
         date=min(small.date, large.date),

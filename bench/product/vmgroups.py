@@ -1,7 +1,7 @@
-"""200 VmGroups of one VM each, which exist before the start: until all are RUNNING.
+"""A start with VmGroups of one VM each, until all are RUNNING.
 
-The manager alone. An operator that counts VMs and clones the difference does not do equal work: it
-keeps no records, so that a crash or a slow clone gives too many VMs.
+Only the manager runs. An operator that counts VMs and clones the difference does not do equal work:
+it keeps no records, so that a crash or a slow clone gives too many VMs.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class VmGroups:
         async with new_objects(cluster, name, self.count) as samples:
             process = environment.create_process(contender)
             async with measure_process(cluster, process, samples) as run:
-                # A group has a finalizer: the manager removes it with its VMs.
+                # While the manager runs: it deletes the VMs and removes the finalizer.
                 await cluster.delete_samples(samples)
         return cold_start_figures(run, self.count)
 

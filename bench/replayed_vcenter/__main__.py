@@ -19,7 +19,7 @@ async def run(options: argparse.Namespace) -> None:
         if options.recorded
         else generate_inventory(options.hosts, options.vms)
     )
-    # Millions of values live as long as the process.
+    # The millions of values live as long as the process, so collections need not visit them.
     gc.freeze()
     async with open_replay(inventory, options.state, disks=options.disks) as replay:
         ready = {

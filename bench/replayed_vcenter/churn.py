@@ -1,8 +1,8 @@
-"""What changes in the replayed vCenter while it is measured: quickStats and hosts of VMs.
+"""What changes in the replayed vCenter during a measurement: quickStats, and the hosts of VMs.
 
-How does a vCenter send quickStats? Each host reports itself and its VMs every 20 s, and the hosts
-do not report at the same moment. So the hosts are spread over the interval, and each report changes
-one host and its VMs.
+How does a vCenter send quickStats?  Each host reports itself and its VMs every 20 s, and the hosts
+    do not report at the same moment. So the hosts are spread over the interval, and each report
+    changes one host and its VMs.
 """
 
 from __future__ import annotations
@@ -24,11 +24,10 @@ _DRIFT_MHZ, _DRIFT_MB, _JUMP_SHARE = 120, 64, 0.02
 
 @dataclass(frozen=True)
 class Move:
-    """A vMotion; `time` is of the monotonic clock, which all processes of the machine share."""
+    """A vMotion. `time` is of the monotonic clock, which all processes of a machine share."""
 
     time: float
     vm: str
-    old_host: str
     new_host: str
 
 
@@ -102,7 +101,7 @@ class Churn:
         self.stats_changes += 1
 
     def _drift(self, obj: ManagedObject, path: str, step: int) -> int:
-        """Another number than before."""
+        """A number that differs from the last one by 1 to `step`, at random."""
         before = int(_text(obj.properties[path]))
         change = 1 + int(self._rng.random() * step)
         return before + change if before <= step or self._rng.random() < 0.5 else before - change
@@ -118,7 +117,7 @@ class Churn:
         self._vms_by_host[old].remove(vm)
         self._vms_by_host[new_host].append(vm)
         self._host_of_vm[vm_ref] = new_host
-        self.moves.append(Move(time.monotonic(), vm_ref, old, new_host))
+        self.moves.append(Move(time.monotonic(), vm_ref, new_host))
         self._inventory.change(vm_ref, {"runtime.host": values.reference("HostSystem", new_host)})
 
 

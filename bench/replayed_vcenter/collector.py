@@ -1,7 +1,7 @@
-"""One property collector: versions, pages, and what changed since the last answer.
+"""One property collector: versions, pages, and what changed since the last response.
 
-Why are changes kept by path and not as values? An object that changes twice between two answers
-is sent once, with its newest values, as vCenter does it.
+Why are changes kept by path and not as values?  An object that changes twice between two responses
+    is sent once, with its newest values, as vCenter does it.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ class Collector:
         self._inventory = inventory
         # The paths that the filters ask for, by type.
         self._paths: dict[str, frozenset[str]] = {}
-        # What a load has still to send; the first comes last.
+        # The objects that a load has not sent yet, in reverse order.
         self._unsent: list[ManagedObject] = []
         self._sent: set[str] = set()
         self._changed: dict[str, set[str]] = {}
         self._has_news = asyncio.Event()
-        self._version, self._last_version, self._last_answer = 0, "", b""
+        self._version, self._last_version, self._last_response = 0, "", b""
         inventory.listeners.append(self._on_change)
 
     def close(self) -> None:
@@ -60,9 +60,9 @@ class Collector:
         self, version: str, max_wait_seconds: float, max_objects: int
     ) -> bytes:
         """The element `returnval`; empty if nothing changed for `max_wait_seconds`."""
-        if version and version == self._last_version and self._last_answer:
-            # The client did not receive the last answer.
-            return self._last_answer
+        if version and version == self._last_version and self._last_response:
+            # The client did not receive the last response.
+            return self._last_response
         if version and version != str(self._version):
             raise InvalidVersion(version)
         if not version:
@@ -81,11 +81,11 @@ class Collector:
             elements = self._take_changed(max_objects)
         is_truncated = bool(self._unsent or self._changed)
         self._last_version, self._version = str(self._version) if version else "", self._version + 1
-        self._last_answer = (
+        self._last_response = (
             b'<returnval><version>%d</version><filterSet><filter type="PropertyFilter">'
             b"session[1]filter</filter>%s</filterSet><truncated>%s</truncated></returnval>"
         ) % (self._version, b"".join(elements), b"true" if is_truncated else b"false")
-        return self._last_answer
+        return self._last_response
 
     def _take_new(self, count: int) -> list[bytes]:
         elements: list[bytes] = []

@@ -23,7 +23,7 @@ class ReplayedDisk:
 
 
 class ReplayedDisks:
-    """Disks on the datastores by turns, sorted by id as the catalog returns them."""
+    """Disks that are spread over the datastores, sorted by id as the catalog returns them."""
 
     def __init__(self, inventory: ReplayedInventory, count: int, seed: int = 3) -> None:
         rng = random.Random(seed)
@@ -36,10 +36,10 @@ class ReplayedDisks:
 
     def list_page(self, request: bytes) -> bytes:
         after = re.search(rb"<(?:\w+:)?queryValue[^>]*>([^<]*)</", request)
-        first = after[1].decode() if after else ""
-        rest = [disk for id, disk in self.disks.items() if id > first]
-        rows = "".join(map(_render_row, rest[:_PAGE_SIZE]))
-        is_last = "true" if len(rest) <= _PAGE_SIZE else "false"
+        last_id = after[1].decode() if after else ""
+        remaining = [disk for id, disk in self.disks.items() if id > last_id]
+        rows = "".join(map(_render_row, remaining[:_PAGE_SIZE]))
+        is_last = "true" if len(remaining) <= _PAGE_SIZE else "false"
         return (
             f"<returnval>{rows}<allRecordsReturned>{is_last}</allRecordsReturned></returnval>"
         ).encode()

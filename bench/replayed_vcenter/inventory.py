@@ -1,8 +1,8 @@
 """The objects of a vCenter and the values of their properties, as XML.
 
-Where do the values come from? They are generated, with the names and sizes of a large site: one
-datacenter for each 500 hosts, clusters of 50 hosts, eight datastores in each cluster. Or they were
-recorded (recording.py). The server does not know the difference.
+Where do the values come from?  They are generated, with the names and sizes of a large site: one
+    datacenter for each 500 hosts, clusters of 50 hosts, eight datastores in each cluster. Or they
+    were recorded (recording.py). The server treats both in the same way.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _ROLES = ("web", "db", "app", "cache", "worker", "build", "proxy", "queue")
 class ManagedObject:
     type: str
     ref: str
-    # By path; each is an element `val`.
+    # By path. A value is an XML element `val`.
     properties: dict[str, bytes]
 
 
@@ -40,7 +40,7 @@ class ManagedObject:
 class ReplayedInventory:
     objects: dict[str, ManagedObject] = field(default_factory=dict)
     instance_uuid: str = ""
-    # Called after a change with the reference and the paths.
+    # Called after each change, with the reference of the object and the changed paths.
     listeners: list[Callable[[str, tuple[str, ...]], None]] = field(default_factory=list)
 
     def add(self, type_name: str, ref: str, properties: dict[str, bytes]) -> ManagedObject:
@@ -305,6 +305,6 @@ class _Generator:
 
 
 def names_of(objects: Iterable[ManagedObject]) -> Iterator[str]:
-    """The names as text, for the objects of the benchmark; no name needs an escape."""
+    """The names of the objects as text. No name has characters that XML escapes."""
     for obj in objects:
         yield obj.properties["name"].partition(b">")[2].removesuffix(b"</val>").decode()

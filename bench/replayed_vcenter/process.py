@@ -17,7 +17,7 @@ _STOP_SECONDS = 5.0
 
 
 class ReplayedVCenter:
-    """`user` and `password` may be any; the flags are those of `python -m`."""
+    """It accepts any user and password. The flags are those of bench.replayed_vcenter."""
 
     def __init__(self, folder: Path, *flags: str) -> None:
         self.user, self.password, self.ready_info = "replay", "replay", dict[str, Any]()
@@ -32,7 +32,7 @@ class ReplayedVCenter:
             lambda: self._read_ready_line() or not self.process.is_running, within=within
         )
         if not (line := self._read_ready_line()):
-            raise AssertionError(f"it ended:\n{self.process.read_log_tail()}")
+            raise AssertionError(f"the replayed vCenter ended:\n{self.process.read_log_tail()}")
         self.ready_info = json.loads(line)
         trust = ssl.create_default_context(cafile=str(self.certificate))
         self._http = aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=trust))
@@ -67,7 +67,9 @@ class ReplayedVCenter:
         await self.call("churn", {"stats": stats, "movesPerSecond": moves_per_second})
 
     async def change(self, ref: str, **properties: Any) -> float:
-        """Change an object; `__` in a name stands for a dot. Returns the monotonic time of it."""
+        """Change properties of an object; `__` in a name stands for a dot. Returns when, by the
+        monotonic clock.
+        """
         changed = {name.replace("__", "."): value for name, value in properties.items()}
         return float((await self.call("change", {"ref": ref, "properties": changed}))["time"])
 

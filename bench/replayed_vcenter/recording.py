@@ -1,4 +1,4 @@
-"""The inventory of another vCenter, recorded as the XML that it sent."""
+"""Reads and writes the inventory of another vCenter, recorded as the XML that it sent."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class _Recording(Struct):
 
 
 def add_response(inventory: ReplayedInventory, response: bytes) -> None:
-    """Add the objects of one response of WaitForUpdatesEx, as they entered."""
+    """Add the objects that enter with one response of WaitForUpdatesEx."""
     for element in parse_xml(response).iter(f"{_VIM}objectSet"):
         if element.findtext(f"{_VIM}kind") != "enter":
             continue
@@ -43,7 +43,7 @@ def add_response(inventory: ReplayedInventory, response: bytes) -> None:
 
 
 def _serialize(value: etree._Element) -> bytes:
-    """The element with the prefixes that the envelope of the replay declares."""
+    """The element as XML, with the prefixes that the envelope of the replay declares."""
     copy = etree.fromstring(etree.tostring(value, with_tail=False))
     parts: list[str] = []
     _write(copy, parts)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 
@@ -15,8 +14,8 @@ _CALL = re.compile(rb"<(?:\w+:)?Body[^>]*>\s*<(?:\w+:)?(\w+)")
 _THIS = re.compile(rb"<_this[^>]*>([^<]+)</_this>")
 _PROPERTY_SET = re.compile(rb"<propSet[^>]*>(.*?)</propSet>", re.DOTALL)
 _OBJECT_SET = re.compile(rb"<objectSet[^>]*>\s*<obj[^>]*>([^<]+)</obj>", re.DOTALL)
-# Any call without a session, except these, is rejected.
-_WITHOUT_SESSION = ("RetrieveServiceContent", "Login")
+# All other methods need a session.
+_METHODS_WITHOUT_SESSION = ("RetrieveServiceContent", "Login")
 _LOGIN = (
     b"<returnval><key>%s</key><userName>replay</userName><fullName>replay</fullName>"
     b"<loginTime>2026-01-01T00:00:00Z</loginTime><lastActiveTime>2026-01-01T00:00:00Z"
@@ -43,8 +42,7 @@ class ReplayedApi:
         self._inventory = inventory
         self._collectors: dict[str, Collector] = {}
         self._sessions: set[str] = set()
-        self._created = 0
-        self.call_counts: Counter[str] = Counter()
+        self._created_count = 0
         self.unknown_methods: set[str] = set()
         self._methods: dict[str, Callable[[bytes], Awaitable[bytes] | bytes]] = {
             "RetrieveServiceContent": self._service_content,
@@ -66,10 +64,9 @@ class ReplayedApi:
         }
 
     async def respond(self, request: bytes, session: str) -> tuple[int, bytes, str]:
-        """Status, body, and the key of a new session or ""."""
+        """The HTTP status, the body, and the key of a new session or ""."""
         match = _CALL.search(request[:4096])
         method = match[1].decode() if match else ""
-        self.call_counts[method] += 1
         if method == "Login":
             key = f"session-{len(self._sessions) + 1}"
             self._sessions.add(key)
@@ -77,7 +74,11 @@ class ReplayedApi:
         try:
             # The disk catalog has the session's key in the header of the envelope.
             is_vslm = method.startswith("Vslm")
-            if not is_vslm and method not in _WITHOUT_SESSION and session not in self._sessions:
+            if (
+                not is_vslm
+                and method not in _METHODS_WITHOUT_SESSION
+                and session not in self._sessions
+            ):
                 raise Fault("NotAuthenticated")
             if method not in self._methods:
                 self.unknown_methods.add(method)
@@ -89,8 +90,9 @@ class ReplayedApi:
             return 500, _render_fault(str(fault)), ""
 
     def _new_reference(self, type_name: str) -> bytes:
-        self._created += 1
-        return f'<returnval type="{type_name}">{type_name}-{self._created}</returnval>'.encode()
+        self._created_count += 1
+        ref = f"{type_name}-{self._created_count}"
+        return f'<returnval type="{type_name}">{ref}</returnval>'.encode()
 
     def _service_content(self, _: bytes) -> bytes:
         managers = "".join(
@@ -107,7 +109,7 @@ class ReplayedApi:
 
     def _create_collector(self, _: bytes) -> bytes:
         result = self._new_reference("PropertyCollector")
-        self._collectors[f"PropertyCollector-{self._created}"] = Collector(self._inventory)
+        self._collectors[f"PropertyCollector-{self._created_count}"] = Collector(self._inventory)
         return result
 
     def _destroy_collector(self, request: bytes) -> bytes:

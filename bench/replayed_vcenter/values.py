@@ -9,7 +9,7 @@ from xml.sax.saxutils import escape
 
 @lru_cache(maxsize=10_000)
 def simple(type_name: str, value: str) -> bytes:
-    """Cached, because thousands of objects share most values."""
+    """A value that many objects have. It is cached, so that they share its memory."""
     return f'<val xsi:type="{type_name}">{escape(value)}</val>'.encode()
 
 

@@ -3,12 +3,12 @@
     make shard-soak                                   # 100 kills, 100 scale events, 50 stops; hours
     make shard-soak ARGS="--kills 5 --scales 10 --stops 3"
 
-What is the truth?  The audit log of the API server. The revisions of etcd put all writes of Leases
-    and of statuses into one order. A status that was written at a revision at which another replica
-    held the Lease of its shard is a violation. So is one for which no replica held it.
-What is lost?  A resource that does not show its last spec at the end.
-Why has each replica a host name of its own?  In one Pod, a replica sees that another one has ended
-    and does not wait for its lease (process_presence.py). Here they are like Pods on several nodes.
+How does it know whether two replicas have acted on one object?  From the audit log of the API
+    server: see shard_audit.py.
+What is a lost object?  One with a status that is not about its last spec at the end.
+Why has each replica a host name of its own?  With one host name, a replica can prove that another
+    one has ended and does not wait for its lease (process_presence.py). Here the replicas are like
+    Pods on several nodes.
 """
 
 from __future__ import annotations
@@ -23,11 +23,10 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from kubewright.builtin import Lease
 from kubewright.client import Client
@@ -36,7 +35,6 @@ from kubewright.kind import Key, ObjectMeta
 from kubewright.kubeconfig import load_config
 from kubewright.leader import LEASE_DURATION_SECONDS
 from kubewright.shard_members import read_members
-from kubewright.shard_ranges import shard_of_value
 from kubewright.testing import eventually
 from kubewright.testing.binaries import find_binaries
 from kubewright.testing.controlplane import ControlPlane
@@ -45,46 +43,21 @@ from kubewright.transport import Transport
 from support.manager_process import FREE_PORT_FLAGS, SERVICE_ACCOUNT, SYSTEM_NAMESPACE
 from vsphere_operators.kinds.mycustomresource import MyCustomResource, MyCustomResourceSpec
 
+from .shard_audit import check_events, write_audit_flags
+from .shard_soak_result import HandOver, SoakResult
+
 ROOT = Path(__file__).parents[2]
 BINARIES = ROOT / ".testenv" / "bin"
 LEASE_NAME = "vsphere-operators-leader"
 NAMESPACE = "soak"
 POD_COUNT = 20
+# How long a hand-over may take.
 PLANNED_SECONDS = 3.0
 UNPLANNED_SECONDS = LEASE_DURATION_SECONDS + 2.0
-# A stop that is longer than the lease; the replica has to end when it continues.
+# Longer than the lease: the replica has to exit when it continues.
 LONG_STOP_SECONDS = LEASE_DURATION_SECONDS + 4.0
 SHORT_STOP_SECONDS = 3.0
 EventType = Literal["kill", "scale", "stop"]
-
-
-def write_audit_flags(folder: Path) -> list[str]:
-    """An audit log with the bodies of all writes to Leases and MyCustomResources."""
-    policy = {
-        "apiVersion": "audit.k8s.io/v1",
-        "kind": "Policy",
-        "omitStages": ["RequestReceived"],
-        "rules": [
-            {
-                "level": "RequestResponse",
-                "verbs": ["create", "patch", "update"],
-                "resources": [
-                    {"group": "coordination.k8s.io", "resources": ["leases"]},
-                    {
-                        "group": "poc.test.domain",
-                        "resources": ["mycustomresources", "mycustomresources/status"],
-                    },
-                ],
-            },
-            {"level": "None"},
-        ],
-    }
-    (folder / "policy.json").write_text(json.dumps(policy))
-    return [
-        f"--audit-policy-file={folder / 'policy.json'}",
-        f"--audit-log-path={folder / 'audit.jsonl'}",
-        "--audit-log-maxsize=100000",
-    ]
 
 
 class Replica:
@@ -126,50 +99,6 @@ class Replica:
         return self.process.log.read_text() if self.process.log.exists() else ""
 
 
-@dataclass(frozen=True)
-class HandOver:
-    """One event, and how long it took until all shards were held by the expected replicas."""
-
-    reason: str
-    seconds: float
-    limit: float
-
-    @property
-    def is_late(self) -> bool:
-        return self.seconds > self.limit
-
-
-@dataclass
-class SoakResult:
-    hand_overs: list[HandOver] = field(default_factory=list)
-    violations: list[str] = field(default_factory=list)
-    lost: list[str] = field(default_factory=list)
-    wrong_ends: list[str] = field(default_factory=list)
-    # Replicas that ended because the API server did not answer for 10 s, on a busy machine.
-    ends_without_api: int = 0
-    checked_writes: int = 0
-    lease_changes: int = 0
-
-    def print_summary(self) -> bool:
-        print(
-            f"{self.checked_writes} status writes checked against {self.lease_changes} changes of "
-            f"Leases: {len(self.violations)} by a replica without the Lease, {len(self.lost)} lost"
-        )
-        for reason in sorted({entry.reason for entry in self.hand_overs}):
-            entries = [entry for entry in self.hand_overs if entry.reason == reason]
-            seconds = sorted(entry.seconds for entry in entries)
-            late = sum(entry.is_late for entry in entries)
-            print(
-                f"{reason:12} {len(seconds):4} times, median {seconds[len(seconds) // 2]:5.2f} s, "
-                f"longest {seconds[-1]:5.2f} s, limit {entries[0].limit:g} s, {late} late"
-            )
-        if self.ends_without_api:
-            print(f"{self.ends_without_api} replicas ended without an answer of the API server")
-        for line in (*self.violations[:10], *self.lost[:10], *self.wrong_ends):
-            print(line)
-        return not (self.violations or self.lost or self.wrong_ends)
-
-
 class ShardSoak:
     def __init__(
         self,
@@ -187,9 +116,11 @@ class ShardSoak:
         self.pause_seconds = 1 / writes_per_second
         self.random = random.Random(seed)
         self.replicas: list[Replica] = []
-        self.agents: dict[str, str] = {}
-        self.started = 0
-        self.desired: dict[str, str] = {}
+        self.started_count = 0
+        self.names_by_agent: dict[str, str] = {}
+        """The names of all replicas that were started, by their user agent."""
+        self.desired_pods: dict[str, str] = {}
+        """The Pod in the last spec of each object."""
         self.result = SoakResult()
 
     # Run
@@ -216,8 +147,9 @@ class ShardSoak:
                 self.start_replica()
             await self.wait_until_balanced(within=60)
             load = asyncio.create_task(self.write_specs())
+            run_event = {"kill": self.run_kill, "scale": self.run_scale, "stop": self.run_stop}
             for number, event in enumerate(events, 1):
-                await getattr(self, f"run_{event}")()
+                await run_event[event]()
                 last = self.result.hand_overs[-1]
                 print(
                     f"{number:4}/{len(events)} {last.reason:12} {last.seconds:6.2f} s"
@@ -248,7 +180,7 @@ class ShardSoak:
             await asyncio.to_thread(self.plane.apply, json.dumps(pod))
         for number in range(self.object_count):
             name = f"object-{number}"
-            self.desired[name] = "pod-0"
+            self.desired_pods[name] = "pod-0"
             await self.client.create(
                 MyCustomResource(
                     metadata=ObjectMeta(name=name, namespace=NAMESPACE),
@@ -259,23 +191,23 @@ class ShardSoak:
     async def write_specs(self) -> None:
         """Changes a random spec again and again."""
         while True:
-            name = self.random.choice(list(self.desired))
+            name = self.random.choice(list(self.desired_pods))
             pod = f"pod-{self.random.randrange(POD_COUNT)}"
             with suppress(ApiError):
                 await self.client.patch(
                     MyCustomResource, Key(NAMESPACE, name), {"spec": {"name": pod}}
                 )
-                self.desired[name] = pod
+                self.desired_pods[name] = pod
             await asyncio.sleep(self.pause_seconds)
 
     # Events
 
     def start_replica(self) -> Replica:
-        replica = Replica(self.folder, self.started, self.kubeconfig, self.shards)
-        self.started += 1
+        replica = Replica(self.folder, self.started_count, self.kubeconfig, self.shards)
+        self.started_count += 1
         replica.process.start()
         self.replicas.append(replica)
-        self.agents[replica.user_agent] = replica.process.name
+        self.names_by_agent[replica.user_agent] = replica.process.name
         return replica
 
     async def run_kill(self) -> None:
@@ -285,26 +217,26 @@ class ShardSoak:
         await victim.process.kill()
         await self.wait_until_balanced(within=60)
         limit = UNPLANNED_SECONDS if victim.has_own_host_name else PLANNED_SECONDS
-        self.add("kill", time.monotonic() - killed_at, limit)
+        self.add_hand_over("kill", time.monotonic() - killed_at, limit)
         self.start_replica()
         await self.wait_until_balanced(within=60)
 
     async def run_scale(self) -> None:
-        """One replica less, and then one more, which hand over in both directions."""
+        """Remove a replica and add another one: each is a hand-over."""
         victim = self.random.choice(self.replicas)
         self.replicas.remove(victim)
         stopped_at = time.monotonic()
         victim.process.send_signal(signal.SIGTERM)
         await self.wait_until_balanced(within=60)
-        self.add("scale down", time.monotonic() - stopped_at, PLANNED_SECONDS)
+        self.add_hand_over("scale down", time.monotonic() - stopped_at, PLANNED_SECONDS)
         await self.wait_for_exit(victim, 0)
         replica = self.start_replica()
         joined_at = await self.wait_until_member(replica)
         await self.wait_until_balanced(within=60)
-        self.add("scale up", time.monotonic() - joined_at, PLANNED_SECONDS)
+        self.add_hand_over("scale up", time.monotonic() - joined_at, PLANNED_SECONDS)
 
     async def run_stop(self) -> None:
-        """SIGSTOP for longer than the lease, or for a shorter time."""
+        """Send SIGSTOP, and SIGCONT before or after the lease expires."""
         victim = self.random.choice(self.replicas)
         stopped_at = time.monotonic()
         victim.process.send_signal(signal.SIGSTOP)
@@ -312,11 +244,11 @@ class ShardSoak:
             await asyncio.sleep(SHORT_STOP_SECONDS)
             victim.process.send_signal(signal.SIGCONT)
             await self.wait_until_balanced(within=60)
-            self.add("short stop", time.monotonic() - stopped_at, UNPLANNED_SECONDS)
+            self.add_hand_over("short stop", time.monotonic() - stopped_at, UNPLANNED_SECONDS)
             return
         self.replicas.remove(victim)
         await self.wait_until_balanced(within=60)
-        self.add("long stop", time.monotonic() - stopped_at, UNPLANNED_SECONDS)
+        self.add_hand_over("long stop", time.monotonic() - stopped_at, UNPLANNED_SECONDS)
         remaining = stopped_at + LONG_STOP_SECONDS - time.monotonic()
         await asyncio.sleep(max(0.0, remaining))
         victim.process.send_signal(signal.SIGCONT)
@@ -329,12 +261,12 @@ class ShardSoak:
         await eventually(lambda: not replica.is_running, within=60)
         assert replica.process.child
         if (returned := replica.process.child.returncode) != code:
-            self.result.wrong_ends.append(
+            self.result.unexpected_exits.append(
                 f"{replica.process.name} ended with {returned} instead of {code}: "
                 f"{replica.log_text[-500:]}"
             )
 
-    def add(self, reason: str, seconds: float, limit: float) -> None:
+    def add_hand_over(self, reason: str, seconds: float, limit: float) -> None:
         self.result.hand_overs.append(HandOver(reason, seconds, limit))
 
     # Observe
@@ -358,13 +290,13 @@ class ShardSoak:
         return identity.startswith(f"{host}_")
 
     def replace_ended_replicas(self) -> None:
-        """As kubelet does. A replica ends if the API server does not answer for 10 s."""
+        """As kubelet does. A replica exits if the API server does not respond for 10 s."""
         for replica in [replica for replica in self.replicas if not replica.is_running]:
             self.replicas.remove(replica)
             if "could not be renewed" in replica.log_text:
-                self.result.ends_without_api += 1
+                self.result.exits_without_api += 1
             else:
-                self.result.wrong_ends.append(
+                self.result.unexpected_exits.append(
                     f"{replica.process.name} ended: {replica.log_text[-500:]}"
                 )
             self.start_replica()
@@ -393,12 +325,12 @@ class ShardSoak:
     # Check
 
     async def check_statuses(self) -> None:
-        """Each object shows its last spec within a few seconds after the last write."""
+        """Each object has the status of its last spec within 30 s after the last write."""
 
         async def list_wrong() -> list[str]:
             wrong = []
             for resource in await self.client.list(MyCustomResource, NAMESPACE):
-                pod = self.desired[resource.metadata.name]
+                pod = self.desired_pods[resource.metadata.name]
                 exists = int(pod.removeprefix("pod-")) < POD_COUNT // 2
                 status = resource.status
                 if (
@@ -417,50 +349,8 @@ class ShardSoak:
 
     def check_audit_log(self) -> None:
         lines = (self.folder / "audit.jsonl").read_text().splitlines()
-        checked = check_events(map(json.loads, lines), self.shards, self.agents)
+        checked = check_events(map(json.loads, lines), self.shards, self.names_by_agent)
         self.result.violations, self.result.checked_writes, self.result.lease_changes = checked
-
-
-def check_events(
-    events: Iterable[dict[str, Any]], shards: int, agents: dict[str, str]
-) -> tuple[list[str], int, int]:
-    """The status writes at a revision at which their writer did not hold the Lease of the shard.
-
-    Returns the violations, and the numbers of checked writes and of changes of holders.
-    """
-    writes: dict[int, tuple[str, str, str]] = {}
-    lease_changes: dict[int, list[tuple[int, str]]] = {shard: [] for shard in range(shards)}
-    for event in events:
-        obj = event.get("responseObject") or {}
-        reference = event.get("objectRef", {})
-        if event.get("responseStatus", {}).get("code", 500) >= 300:
-            continue
-        agent, metadata = event["userAgent"], obj.get("metadata", {})
-        revision = int(metadata.get("resourceVersion", 0))
-        name = metadata.get("name", "")
-        if reference["resource"] == "leases" and "-shard-" in name:
-            holder = obj["spec"].get("holderIdentity", "")
-            shard = int(name.rpartition("-")[2])
-            lease_changes[shard].append((revision, agent if holder else ""))
-        elif reference.get("subresource") == "status" and agent in agents:
-            # A patch without a change has the revision of the write before.
-            writes.setdefault(revision, (metadata["uid"], agent, name))
-    for changes in lease_changes.values():
-        changes.sort()
-    violations = []
-    for revision, (uid, agent, name) in writes.items():
-        shard = shard_of_value(uid, shards)
-        holder = ""
-        for changed_at, changed_to in lease_changes[shard]:
-            if changed_at > revision:
-                break
-            holder = changed_to
-        if holder != agent:
-            violations.append(
-                f"revision {revision}: {agents[agent]} wrote {name} of shard {shard}, which "
-                f"{agents.get(holder, 'no replica')} held"
-            )
-    return violations, len(writes), sum(map(len, lease_changes.values()))
 
 
 def install(plane: ControlPlane) -> None:

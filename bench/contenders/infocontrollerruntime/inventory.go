@@ -44,19 +44,20 @@ var properties = map[string][]string{
 	},
 }
 
-// nameChannel carries the names of changed hosts or VMs.
+// nameChannel has the names of hosts or VMs that have changed.
 type nameChannel chan event.GenericEvent
 
 // entity is an object of the inventory with the values of its properties.
 type entity map[string]any
 
-// inventory keeps the properties of all hosts and VMs, and follows them.
+// inventory has the properties of all hosts and VMs, as current as the last update.
 type inventory struct {
 	mutex    sync.RWMutex
 	entities map[types.ManagedObjectReference]entity
-	// references by name, for hosts and for VMs
+	// references by the name of the host or VM
 	hosts, vms map[string]types.ManagedObjectReference
-	vmsOn      map[types.ManagedObjectReference]int64
+	// the number of VMs on each host, without templates
+	vmCounts map[types.ManagedObjectReference]int64
 
 	loaded                 chan struct{}
 	vcenter                string
@@ -68,7 +69,7 @@ func newInventory() *inventory {
 		entities:    map[types.ManagedObjectReference]entity{},
 		hosts:       map[string]types.ManagedObjectReference{},
 		vms:         map[string]types.ManagedObjectReference{},
-		vmsOn:       map[types.ManagedObjectReference]int64{},
+		vmCounts:    map[types.ManagedObjectReference]int64{},
 		loaded:      make(chan struct{}),
 		hostChanges: make(nameChannel, 1024),
 		vmChanges:   make(nameChannel, 1024),
@@ -84,7 +85,7 @@ func (i *inventory) waitUntilLoaded(ctx context.Context) error {
 	}
 }
 
-// follow loads the inventory and applies changes until the end.
+// follow loads the inventory, and applies changes until the context is canceled.
 func (i *inventory) follow(ctx context.Context) error {
 	vcenter, err := connect(ctx)
 	if err != nil {
@@ -108,7 +109,7 @@ func (i *inventory) follow(ctx context.Context) error {
 					&types.TraversalSpec{Type: "ContainerView", Path: "view"},
 				},
 			},
-			// The view has all below the root folder.
+			// The view has everything below the root folder, but not the folder.
 			{Obj: content.RootFolder},
 		},
 		ReportMissingObjectsInResults: types.NewBool(true),
@@ -145,7 +146,7 @@ func connect(ctx context.Context) (*vim25.Client, error) {
 	return vcenter, client.Login(ctx, login)
 }
 
-// apply stores updates. The first ones are the inventory; all later ones are reported.
+// apply stores updates. After the inventory is loaded, it also reports what has changed.
 func (i *inventory) apply(ctx context.Context, updates []types.ObjectUpdate, truncated bool) {
 	i.mutex.Lock()
 	var changed []types.ManagedObjectReference
@@ -159,11 +160,11 @@ func (i *inventory) apply(ctx context.Context, updates []types.ObjectUpdate, tru
 			object = entity{}
 			i.entities[update.Obj] = object
 		}
-		i.uncount(update.Obj, object)
+		i.removeFromIndexes(update.Obj, object)
 		for _, change := range update.ChangeSet {
 			object[change.Name] = change.Val
 		}
-		i.count(update.Obj, object)
+		i.addToIndexes(update.Obj, object)
 		changed = append(changed, update.Obj)
 	}
 	i.mutex.Unlock()
@@ -178,30 +179,30 @@ func (i *inventory) apply(ctx context.Context, updates []types.ObjectUpdate, tru
 }
 
 func (i *inventory) remove(reference types.ManagedObjectReference) {
-	i.uncount(reference, i.entities[reference])
+	i.removeFromIndexes(reference, i.entities[reference])
 	delete(i.entities, reference)
 }
 
-// count adds an object to the indexes.
-func (i *inventory) count(reference types.ManagedObjectReference, object entity) {
+// addToIndexes adds an object to the names, and a VM to the count of its host.
+func (i *inventory) addToIndexes(reference types.ManagedObjectReference, object entity) {
 	name, _ := object["name"].(string)
 	switch reference.Type {
 	case "HostSystem":
 		i.hosts[name] = reference
 	case "VirtualMachine":
 		i.vms[name] = reference
-		if host, known := object["runtime.host"].(types.ManagedObjectReference); known {
+		if host, ok := object["runtime.host"].(types.ManagedObjectReference); ok {
 			if template, _ := object["config.template"].(bool); !template {
-				i.vmsOn[host]++
+				i.vmCounts[host]++
 			}
 		}
 	}
 }
 
-// uncount removes an object from the indexes.
-func (i *inventory) uncount(reference types.ManagedObjectReference, object entity) {
-	name, named := object["name"].(string)
-	if !named {
+// removeFromIndexes reverses addToIndexes.
+func (i *inventory) removeFromIndexes(reference types.ManagedObjectReference, object entity) {
+	name, ok := object["name"].(string)
+	if !ok {
 		return
 	}
 	switch reference.Type {
@@ -209,9 +210,9 @@ func (i *inventory) uncount(reference types.ManagedObjectReference, object entit
 		delete(i.hosts, name)
 	case "VirtualMachine":
 		delete(i.vms, name)
-		if host, known := object["runtime.host"].(types.ManagedObjectReference); known {
+		if host, ok := object["runtime.host"].(types.ManagedObjectReference); ok {
 			if template, _ := object["config.template"].(bool); !template {
-				i.vmsOn[host]--
+				i.vmCounts[host]--
 			}
 		}
 	}
@@ -248,7 +249,7 @@ func (i *inventory) hostStatus(name string) (HostInfoStatus, bool) {
 	if !found {
 		return HostInfoStatus{}, false
 	}
-	host, vms := i.entities[reference], i.vmsOn[reference]
+	host, vms := i.entities[reference], i.vmCounts[reference]
 	status := HostInfoStatus{
 		Vendor:          text(host["summary.hardware.vendor"]),
 		Model:           text(host["summary.hardware.model"]),
@@ -296,18 +297,18 @@ func (i *inventory) vmStatus(name string) (VMInfoStatus, bool) {
 		Template:           flag(vm["config.template"]),
 		VCenter:            i.vcenter,
 	}
-	if nics, known := vm["guest.net"].(types.ArrayOfGuestNicInfo); known {
+	if nics, ok := vm["guest.net"].(types.ArrayOfGuestNicInfo); ok {
 		for _, nic := range nics.GuestNicInfo {
 			status.IPAddresses = append(status.IPAddresses, nic.IpAddress...)
 		}
 	}
-	if stores, known := vm["datastore"].(types.ArrayOfManagedObjectReference); known {
+	if stores, ok := vm["datastore"].(types.ArrayOfManagedObjectReference); ok {
 		for _, store := range stores.ManagedObjectReference {
 			status.Datastores = append(status.Datastores, text(i.entities[store]["name"]))
 		}
 		slices.Sort(status.Datastores)
 	}
-	if host, known := vm["runtime.host"].(types.ManagedObjectReference); known {
+	if host, ok := vm["runtime.host"].(types.ManagedObjectReference); ok {
 		status.Host = text(i.entities[host]["name"])
 		_, _, status.Cluster = i.locate(host)
 	}

@@ -6,7 +6,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// text returns the first value that is a text and not empty.
+// text returns the first value that is a string and not empty.
 func text(values ...any) string {
 	for _, value := range values {
 		if text, _ := value.(string); text != "" {
@@ -41,14 +41,14 @@ func subtract(total int64, used *int64) *int64 {
 }
 
 func flag(value any) *bool {
-	if value, known := value.(bool); known {
+	if value, ok := value.(bool); ok {
 		return &value
 	}
 	return nil
 }
 
 func seconds(value any) *metav1.Time {
-	if moment, known := value.(time.Time); known {
+	if moment, ok := value.(time.Time); ok {
 		return &metav1.Time{Time: moment.Truncate(time.Second).UTC()}
 	}
 	return nil

@@ -1,8 +1,9 @@
 //! An operator on kube-rs for `python -m bench.product`: HostInfo and VMInfo with the statuses of
 //! vsphere-operators.
 //!
-//! The environment has KUBECONFIG, and in FACTS a JSON file with the facts of all hosts and VMs by
-//! name: this operator needs no session with a vCenter, and does not follow it.
+//! KUBECONFIG and FACTS are environment variables. FACTS names a JSON file with the facts of all
+//! hosts and VMs by name, so this operator needs no session with a vCenter, and does not follow it.
+//!
 //! Lists are streams, its own status writes are filtered by the generation, the cache has no
 //! managedFields, and a status is one merge patch.
 
@@ -77,7 +78,7 @@ async fn run<K: Info>(client: Client, facts: HashMap<String, K::InfoStatus>) {
 }
 
 async fn reconcile<K: Info>(info: Arc<K>, context: Arc<Context<K>>) -> kube::Result<Action> {
-    // Not found is not raced; the object waits for a change.
+    // The race has no names that do not exist.
     let Some(facts) = context.facts.get(info.name_in_spec()) else {
         return Ok(Action::await_change());
     };
@@ -98,7 +99,7 @@ async fn reconcile<K: Info>(info: Arc<K>, context: Arc<Context<K>>) -> kube::Res
     Ok(Action::await_change())
 }
 
-/// Ready is true; its time is the stored one if it was true before.
+/// Ready with status True. The stored transition time stays if it was True before.
 fn ready_condition(stored: &[Condition], generation: i64) -> Condition {
     let since = stored
         .iter()

@@ -1,15 +1,15 @@
 """When Python's collector of reference cycles runs, and what it visits.
 
-What is the problem?  A full collection visits every list and dictionary of the process. Those of
-    100,000 cached objects take it 0.5 s, in which the event loop serves nothing. It runs whenever
-    their number has grown by a quarter, and finds nothing: objects of the API have no cycles.
-What is done instead?  What has survived a collection is frozen, so that later ones visit only what
-    is new. They run by time, so often that each takes some milliseconds. While much is loaded that
-    would not be often enough, so what the automatic collections of new objects leave is frozen as
-    soon as it is much.
+What is the problem?  A full collection visits every list and dictionary of the process. With
+    100,000 cached objects it blocks the event loop for 0.5 s. Python runs one whenever the number
+    of objects has grown by a quarter, and it finds nothing: objects of the API have no cycles.
+What is done instead?  Objects that survive a collection are frozen, so that later collections visit
+    only newer ones. Collections run by time, so often that each takes some milliseconds. During a
+    load that is not often enough, so the survivors of Python's automatic collections are also
+    frozen, as soon as there are 50,000.
 And a cycle of objects that were frozen while in use?  It stays until the daily collection of
-    everything. Such cycles are rare: what a request creates is usually freed by its reference
-    counts, and is younger than the last collection otherwise.
+    everything. Such cycles are rare: reference counts free most of what a request creates, and the
+    next collection frees its cycles.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ _MIN_INTERVAL_SECONDS, _MAX_INTERVAL_SECONDS = 1.0, 30.0
 # A collection that takes longer is followed by one after the minimum interval.
 _SHORT_SECONDS = 0.01
 _FULL_INTERVAL_SECONDS = 24 * 3600.0
-# Never: the collections of the oldest generation are those of GarbageCollector.
+# Never reached: GarbageCollector collects the oldest generation.
 _NO_FULL_COLLECTION = 1_000_000
-# A collection visits so many objects in about 5 ms.
+# A collection visits 50,000 objects in about 5 ms.
 _MAX_SURVIVORS = 50_000
 
 
 def tune_garbage_collector() -> None:
-    """For a process that has imported and built everything, but not yet loaded anything."""
-    # Modules, classes and schemas live as long as the process. Not collected before: that would
+    """Call it when everything is imported and built, and before anything is loaded."""
+    # Modules, classes and schemas live as long as the process. Without a collection first: it would
     # visit all of them, and imports leave few cycles.
     gc.freeze()
     # A request creates thousands of short-lived objects. A collection after every 700 of them, as
     # is the default, took about 3 % of the CPU.
     gc.set_threshold(10_000, 5, _NO_FULL_COLLECTION)
     gc.callbacks.append(_freeze_survivors)
-    # The main function of an operator may have disabled it during its imports.
+    # The main function of an operator may have disabled collections during its imports.
     gc.enable()
 
 
@@ -50,7 +50,7 @@ def _freeze_survivors(phase: str, info: dict[str, int]) -> None:
 
 
 class GarbageCollector:
-    """Collects by time; `run` it next to the controllers."""
+    """Collects periodically. `run` it next to the controllers."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock

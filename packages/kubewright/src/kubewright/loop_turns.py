@@ -1,10 +1,11 @@
 """Divides the time of the event loop between reconciles and everything else.
 
 What is the problem?  A reconcile that has nothing to write never waits. At the start, the workers
-    of all controllers are in that state: in each iteration of the event loop each of them runs one
-    reconcile, which together took 180 ms with ten controllers. Watches, the lease and probes wait.
-What is done instead?  Once reconciles have run for 10 ms in one iteration, further workers wait for
-    the next one, in line.
+    of all controllers are in that state: in each iteration of the event loop, each of them runs one
+    reconcile. With ten controllers an iteration took 180 ms, in which watches, the renewal of the
+    lease and probes wait.
+What is done instead?  Once reconciles have run for 10 ms in one iteration, further workers wait in
+    line for the next iteration.
 And a single reconcile that takes longer?  It cannot be interrupted. `async` code that computes for
     long belongs in a thread: see Controller.
 """
@@ -15,22 +16,22 @@ import asyncio
 from collections import deque
 
 _TURN_SECONDS = 0.01
-# More than this many never fit into a turn. Others are not woken in vain.
+# More reconciles than this do not fit into a turn, so further workers are not woken for it.
 _WOKEN_PER_TURN = 64
 
 
 class LoopTurns:
-    """One for all controllers of an event loop."""
+    """All controllers of an event loop share one instance."""
 
     def __init__(self, turn_seconds: float = _TURN_SECONDS) -> None:
         self._turn_seconds = turn_seconds
         self._loop = asyncio.get_running_loop()
-        # When reconciles began in this iteration of the loop; None before the first.
+        # When the first reconcile of this iteration of the loop began; None before it.
         self._began: float | None = None
         self._waiting: deque[asyncio.Future[None]] = deque()
-        # Those that were woken in this iteration, but after its turn was over, in their order.
+        # Workers that were woken after the turn of this iteration was used up, in their order.
         self._postponed: list[asyncio.Future[None]] = []
-        # The number of those that were woken and did not run yet.
+        # The number of workers that were woken and have not run yet.
         self._woken = 0
         self._end_scheduled = False
 

@@ -1,10 +1,10 @@
-"""Takes and releases shards, so that each replica has its share. What a replica holds is decided by
-the Lease of each shard alone; the balance only decides which one it tries to hold.
+"""Takes and releases shards, so that each replica has its share. The Lease of a shard alone decides
+which replica holds it; the balance only decides which Leases a replica tries to take.
 
     every 0.5 s: list the Leases -> members, holders -> balance() -> what this replica should have
 
-    too much    the next owner has announced that its caches are warm -> stop the shard -> release
-    too little  no replica holds the Lease -> take it -> start the shard
+    a shard too many  the next owner has announced that it has loaded it -> stop it -> release it
+    a shard too few   no replica holds its Lease -> take it -> start it
 
 What if two replicas see different members?  Then their targets differ, and a shard is free for a
     moment or moves twice. Only one of them can hold its Lease.
@@ -35,10 +35,10 @@ from .shard_members import Member, MemberLease
 _POLL_SECONDS = 0.5
 # A member that has missed two renewals: load its shards, which may become free soon.
 _SUSPECT_SECONDS = 6.0
-# With SIGTERM a shard is released after this time although its next owner is still loading it.
+# After SIGTERM, release a shard after this time even if its next owner has not loaded it yet.
 _STOP_WARM_SECONDS = 1.0
+# How long running reconciles of a shard may take if another replica waits; then cancel them.
 _STOP_SECONDS = 1.5
-"""How long running reconciles of a shard may take before they are cancelled."""
 _LIST_TIMEOUT_SECONDS = 5.0
 _LABEL = "kubewright/shards-of"
 
@@ -71,7 +71,7 @@ class _View:
     holders: Mapping[int, str]
     target: Mapping[str, frozenset[int]]
     expected: frozenset[int]
-    """What this replica should have if the members that may be gone are gone."""
+    """What this replica should have without the members that have missed two renewals."""
 
     def owner_of(self, shard: int) -> Member | None:
         for identity, shards in self.target.items():
@@ -102,7 +102,7 @@ class ShardCoordinator:
         log: Log,
         stop_seconds: float,
     ) -> None:
-        """`stop_seconds` is how long running reconciles may take if no other replica waits."""
+        """`stop_seconds` is how long running reconciles may take if this replica is alone."""
         self._client, self._key, self._identity = client, leader_key, identity
         self._guard, self._work, self._metrics = guard, work, metrics
         self._log, self._stop_seconds = log, stop_seconds
@@ -162,7 +162,7 @@ class ShardCoordinator:
                 task.cancel()
 
     def _on_task_end(self, task: asyncio.Task[None]) -> None:
-        """A lease that is lost, and a bug, end the process."""
+        """A lost lease ends the process, and so does a bug."""
         if (
             not task.cancelled()
             and (error := task.exception()) is not None
@@ -172,8 +172,8 @@ class ShardCoordinator:
         self._wake.set()
 
     async def leave(self) -> None:
-        """Hand over all shards, for the end of the process; returns when none is held, or when the
-        API server does not answer for too long.
+        """Hand over all shards, because the process ends. Returns when none is held, or after
+        `stop_seconds`.
         """
         if self._members is None or not self._guard.member.holds_lease():
             return

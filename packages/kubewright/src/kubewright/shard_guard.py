@@ -2,10 +2,11 @@
 
 How does the transport know the shard of a write?  From a context variable: a worker sets it before
     it handles a key, and tasks and threads that a reconcile starts inherit it.
-And a write outside of a reconcile?  It belongs to shard 0, and the holder of that is the leader. A
-    write that any replica may send, such as an Event about an object of its own, sets ANY_SHARD.
-Why is the lease of the members checked, too?  It is what keeps out a manager with another number
-    of shards, or without shards.
+And a write outside of a reconcile?  It belongs to shard 0, and the replica that holds shard 0 is
+    the leader. Code that any replica may run sets ANY_SHARD, for example to write an Event about an
+    object of its own.
+Why is the lease of the members checked, too?  It excludes managers with another number of shards,
+    or without shards.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ def in_shard(shard: int) -> Iterator[None]:
 
 
 class ShardGuard:
-    """Guards the writes of a replica. The leases extend their own guards by renewals."""
+    """Guards the writes of a replica. Each renewal of a lease extends the guard of that lease."""
 
     def __init__(self, member: LeaseGuard, shards: Sequence[LeaseGuard]) -> None:
         self.member, self.shards = member, shards

@@ -15,9 +15,9 @@ class ShardKeys:
     def __init__(self, store: Store[Any], shard_by: ShardBy, count: int) -> None:
         self._store, self._shard_by, self._count = store, shard_by, count
         self.active: set[int] = set()
-        """The shards of which keys may be taken."""
+        """The shards that this replica reconciles: `begin` takes only their keys."""
         self._running: dict[Key, int] = {}
-        # The shard of each object that is gone: its key no longer shows its uid.
+        # The shard of each deleted object: the uid of its key is no longer in the cache.
         self._deleted: dict[Key, int] = {}
         self._ended = asyncio.Event()
         store.changed.connect(self._on_change)
@@ -31,7 +31,7 @@ class ShardKeys:
                 self._deleted[key] = shard
 
     def shard_of_key(self, key: Key) -> int | None:
-        """None for an object that is gone, or that another replica has."""
+        """None for a key that is not in the cache, unless it was deleted from an active shard."""
         obj = self._store.objects.get(key)
         if obj is None:
             return self._deleted.get(key)

@@ -1,10 +1,11 @@
-"""The replicas that share the shards: annotations of the leader Lease, which all of them renew.
+"""The replicas that share the shards. Each has an annotation of the leader Lease, which all renew.
 
-Why one Lease of all, in addition to that of each shard?  Its holder is the number of shards. A
+Why one Lease of all, in addition to that of each shard?  Its holder names the number of shards. A
     manager with another number, or an older one without shards, sees a lease that is held and waits
     until all replicas with this number have ended.
-How do two replicas renew it without conflicts?  By a JSON patch that tests the holder and replaces
-    what this replica has written. The API server repeats such a patch if another write comes first.
+How do two replicas renew it without conflicts?  By a JSON patch that tests the holder and changes
+    only the renew time and the annotation of this replica. The API server applies such a patch
+    again if another write was stored in between.
 When is a member gone?  When its counter has not changed for the lease's duration, by the clock of
     the replica that observes it, or when its process has provably ended (process_presence.py).
 """
@@ -34,12 +35,13 @@ from .process_presence import ProcessPresence
 _MEMBER_PREFIX = "kubewright/member-"
 _HOLDER_SUFFIX = "-shards"
 _POLL_SECONDS = 1.0
-# The annotation of a leader without shards. It would prove the end of a process that is gone.
+# The annotation of a leader without shards (leader.py), by which its end can be proven. It is
+# removed with the first write, because the holder is another one from then on.
 _HOLDER_PRESENCE = "kubewright/holder-presence"
 
 
 class Member(msgspec.Struct, frozen=True, kw_only=True):
-    """What a replica announces; `warm` are shards of others that it has in its caches."""
+    """What a replica announces; `warm` are the shards that it has loaded and does not hold."""
 
     identity: str
     counter: int = 0
@@ -59,7 +61,7 @@ def read_members(lease: Lease) -> list[Member]:
             try:
                 members.append(msgspec.json.decode(text, type=Member))
             except msgspec.DecodeError:
-                # Of a release with another format; it counts as gone.
+                # A release with another format wrote it. The member counts as gone.
                 continue
     return members
 
@@ -118,7 +120,7 @@ class MemberLease:
             self._counters[member.identity] = (member.counter, since)
 
     def live_members(self, within_seconds: float = LEASE_DURATION_SECONDS) -> list[Member]:
-        """The members that have renewed the lease within this time, with this process."""
+        """The members that have renewed the lease within this time, and this process."""
         if self._lease is None:
             return []
         now = self._clock()
@@ -161,14 +163,14 @@ class MemberLease:
                 await asyncio.sleep(RETRY_PERIOD_SECONDS / 4)
 
     def announce(self, *, warm: frozenset[int], is_stopping: bool) -> None:
-        """Publish it soon, if it is new."""
+        """Publish a change at once, with a renewal."""
         shards = tuple(sorted(warm))
         if (shards, is_stopping) != (self._own.warm, self._own.is_stopping):
             self._own = msgspec.structs.replace(self._own, warm=shards, is_stopping=is_stopping)
             self._announced.set()
 
     async def _try_renew(self, *, joining: bool) -> bool:
-        # From before the request, as in leader.py.
+        # Counted from before the request, as in leader.py.
         sent_at = self._clock()
         self._own = msgspec.structs.replace(self._own, counter=self._own.counter + 1)
         try:
@@ -253,8 +255,8 @@ class MemberLease:
         return True
 
     async def _take(self, lease: Lease) -> bool:
-        """Write the lease as it was read, for managers with this number of shards."""
-        # Members of a manager with another number of shards have ended.
+        """Write this number of shards and the own annotation; False if the lease has changed."""
+        # All members with another number of shards have ended.
         is_taken_over = lease.spec.holderIdentity != self._holder
         old = [name for name in lease.metadata.annotations if name.startswith(_MEMBER_PREFIX)]
         removed = dict.fromkeys([*(old if is_taken_over else ()), _HOLDER_PRESENCE])
@@ -300,8 +302,8 @@ class MemberLease:
             await self._client.patch(Lease, self.key, {"metadata": metadata})
 
     async def remove_members_that_are_gone(self) -> None:
-        """Remove their annotations. A replica that has just joined cannot know that they are gone,
-        and would count them for the lease's duration.
+        """Remove their annotations. A replica that joins later cannot know that they are gone, and
+        would count them until the lease's duration has passed.
         """
         if self._lease is None:
             return

@@ -15,13 +15,13 @@ from typing import Literal
 from .kind import ObjectMeta
 
 ShardBy = Literal["uid", "namespace", "none"]
-"""The field that decides; "none" puts every object into shard 0."""
+"""The field that is hashed; "none" puts every object into shard 0."""
 MAX_SHARDS = 64
 _HASH_SPACE = 2**64
 _FNV_OFFSET, _FNV_PRIME = 0xCBF29CE484222325, 0x100000001B3
 
 
-# An object is hashed with each of its events. 36 bytes take 3 µs, a hit takes 0.1.
+# Each event of an object needs its hash. The 36 bytes of a uid take 3 µs, a cache hit 0.1 µs.
 @lru_cache(maxsize=16_384)
 def hash_field(value: str) -> int:
     """FNV-1a with 64 bits, as `HashField` in k8s.io/apimachinery/pkg/sharding."""
@@ -32,13 +32,13 @@ def hash_field(value: str) -> int:
 
 
 def range_of(shard: int, count: int) -> tuple[int, int]:
-    """The first hash of a shard, and the first one behind it."""
+    """The first hash of a shard, and the first hash after its last one."""
     size = _HASH_SPACE // count
     return shard * size, _HASH_SPACE if shard == count - 1 else (shard + 1) * size
 
 
 def shard_of_value(value: str, count: int) -> int:
-    # The last shard has the remainder of the division, too.
+    # The last shard is larger by the remainder of the division.
     return min(hash_field(value) // (_HASH_SPACE // count), count - 1)
 
 
@@ -65,7 +65,7 @@ class ShardScope:
 
     @cached_property
     def selector(self) -> str:
-        """The value of `shardSelector`; "" if the server cannot select, or need not."""
+        """The value of `shardSelector`; "" if the server cannot select them, or need not."""
         if self.shard_by == "none" or len(self.shards) == self.count:
             return ""
         field = f"object.metadata.{self.shard_by}"

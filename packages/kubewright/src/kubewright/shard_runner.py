@@ -15,6 +15,7 @@ from .shard_guard import LEADER_SHARD, in_shard
 from .shard_ranges import ShardBy
 from .watch_set import WatchSet
 
+# How long a stopping shard waits until its Events are written.
 _EVENT_SECONDS = 0.3
 
 
@@ -27,7 +28,7 @@ def sharded_kinds(controllers: Iterable[Controller[Any]]) -> dict[type[Object], 
     in_full = {
         kind
         for controller in controllers
-        # The first one is the kind of the controller itself.
+        # The first cached kind is the controller's own.
         for kind in controller.cached_kinds()[0 if _needs_all(controller) else 1 :]
     }
     result: dict[type[Object], ShardBy] = {}
@@ -59,11 +60,11 @@ class ShardRunner:
         self._start_engine, self._run_as_leader = start_engine, run_as_leader
         self._group: asyncio.TaskGroup | None = None
         self._started: dict[Engine[Any], asyncio.Task[None]] = {}
-        # What runs for each shard, besides the reconciles.
+        # The tasks of each shard: the starts of its engines, and the work of the leader.
         self._tasks: dict[int, list[asyncio.Task[None]]] = {}
 
     async def run(self) -> None:
-        """Run what `start` begins, until cancelled. A failure of a part is raised."""
+        """Run the engines and the tasks of `start`, until cancelled; raise the failure of any."""
         async with asyncio.TaskGroup() as group:
             self._group = group
             self._started = {
@@ -76,10 +77,10 @@ class ShardRunner:
             watch.cover(shards)
 
     def warm_shards(self) -> frozenset[int]:
-        # A kind that cannot be listed, because its CRD is missing, must not hold up the others.
+        # A kind that cannot be listed, for example without its CRD, must not delay the others.
         covered = [watch.covered for watch in self._watches.shard_watches if not watch.problem]
         if not covered:
-            # All kinds are cached in full, and their controllers start when these are listed.
+            # All kinds are cached in full, and `_start_shard` waits for their lists.
             return frozenset(range(self._watches.shard_count))
         return frozenset.intersection(*covered)
 
@@ -107,7 +108,7 @@ class ShardRunner:
         )
         if tasks:
             await asyncio.wait(tasks)
-        # The last shard takes with it the permission to write Events.
+        # A replica without any shard must not write Events: see ANY_SHARD.
         with suppress(TimeoutError):
             async with asyncio.timeout(_EVENT_SECONDS):
                 await self._recorder.flush()

@@ -26,7 +26,7 @@ _LIST_RETRY_SECONDS = 0.5
 
 
 class ShardWatch:
-    """A reflector of which the shards change."""
+    """A reflector for a set of shards that changes."""
 
     def __init__(
         self, reflector: Reflector[Any], client: Reader, shard_by: ShardBy, count: int, log: Log
@@ -35,11 +35,12 @@ class ShardWatch:
         self._shard_by, self._count = shard_by, count
         self._wanted: frozenset[int] = frozenset()
         self.covered: frozenset[int] = frozenset()
-        """The shards of which all objects are in the store, and are kept current."""
+        """The shards that are loaded: all their objects are in the store, and are kept current."""
         self._covers_more = asyncio.Event()
         self._wanted_changed = asyncio.Event()
         reflector.scope.shards = self._scope(frozenset())
-        # Those that are being listed, too: a write to them may be followed by a stale list.
+        # Not `covered`, which lacks the shards of a list that is in progress: a write to one of
+        # their objects may be newer than that list.
         reflector.store.accepts = lambda metadata: reflector.scope.covers(metadata)
 
     def _scope(self, shards: frozenset[int]) -> ShardScope:
@@ -69,7 +70,7 @@ class ShardWatch:
             await _cancel(watch)
 
     async def _wait(self, watch: asyncio.Task[None] | None) -> None:
-        """Wait until other shards are wanted. A reflector ends only by a bug, which is raised."""
+        """Wait until other shards are wanted. A reflector only ends with a bug, which is raised."""
         changed = asyncio.create_task(self._wanted_changed.wait())
         try:
             if watch is None or self._wanted == self.covered:
@@ -81,7 +82,7 @@ class ShardWatch:
             await _cancel(changed)
 
     async def _change(self, watch: asyncio.Task[None] | None) -> asyncio.Task[None] | None:
-        """Go to the shards that are wanted now; returns the new watch."""
+        """Keep the shards that are wanted now; returns the new watch."""
         wanted, reflector = self._wanted, self.reflector
         if dropped := self.covered - wanted:
             self.covered &= wanted
@@ -120,7 +121,7 @@ class ShardWatch:
     def _begin_watch_at(self, added: frozenset[int], listed_at: int) -> None:
         reflector, scope = self.reflector, self._scope(self.covered | added)
         if not reflector.resource_version:
-            # It was about to list again, which includes the added shards.
+            # The reflector was about to list again: the list will include the added shards.
             reflector.scope.extend(scope, [])
             reflector.synced.clear()
             return
@@ -171,7 +172,7 @@ class ShardWatch:
                 if scope.covers(item.metadata):
                     listed.add(item.metadata.key)
                     store.put(item, origin=Origin.INITIAL_LIST)
-        # What an earlier list that failed has left.
+        # Remove what an earlier list, which failed, has left.
         for key, obj in list(store.objects.items()):
             is_in_namespace = reflector.namespace in ("", key.namespace)
             if key not in listed and is_in_namespace and scope.covers(obj.metadata):

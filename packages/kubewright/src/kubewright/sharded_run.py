@@ -30,8 +30,8 @@ class ShardedRun:
         log: Log,
         stop_seconds: float,
     ) -> None:
-        """`client` writes without a lease; `stop_seconds` is how long running reconciles may take
-        at the end of the last replica.
+        """`client` writes without a check of the leases. `stop_seconds` is how long running
+        reconciles may take at the end of a replica that is alone.
         """
         metrics.register_shard_metrics()
         self._client, self._lease, self._identity, self._guard = client, lease, identity, guard

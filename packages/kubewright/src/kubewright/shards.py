@@ -1,4 +1,4 @@
-"""Which objects this replica is responsible for, for code next to the controllers."""
+"""For code outside of reconciles: which objects this replica is responsible for."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Shards:
         self.count = count
         self.guard: WriteGuard = leader_guard
         self.is_leader: Callable[[], bool] = leader_guard.holds_lease
-        """Whether this replica does what only one may do."""
+        """Whether this replica does the work that only one replica may do."""
         self.sharded_guard: ShardGuard | None = None
         if count > 1:
             clock = leader_guard.clock
@@ -34,7 +34,7 @@ class Shards:
             self.is_leader = self.sharded_guard.is_leader
 
     def context_of(self, metadata: ObjectMeta, shard_by: ShardBy) -> AbstractContextManager[Any]:
-        """What runs in it belongs to the shard of the object, as its reconcile does."""
+        """A context in which writes belong to the shard of the object, as in its reconcile."""
         if self.count == 1:
             return nullcontext()
         return in_shard(shard_of(metadata, shard_by, self.count))

@@ -1,11 +1,11 @@
 """Less memory for cached objects: equal parts of different objects are stored once.
 
 Which parts?  The namespace, texts and lists of texts in `spec` and `status`, and conditions. A
-    decoder creates all of them again for each object. Of 10,000 statuses about hosts most texts are
-    one of few: the cluster, the state, the version, the reason of a condition.
-What about texts that every object has to itself, such as an address?  To remember them costs
-    memory and finds nothing. So each field is observed: one with mostly different texts is left
-    alone.
+    decoder creates all of them again for each object. Most texts in 10,000 statuses of hosts have
+    only a few values: the cluster, the state, the version, the reason of a condition.
+What about texts that differ in every object, such as an address?  To remember them costs memory and
+    saves nothing. So the texts of each field are counted, and a field with mostly different texts
+    is not shared any more.
 Can the change of one object now change others?  No. Texts and conditions cannot be changed, and
     each object keeps its own lists and dictionaries.
 """
@@ -22,8 +22,8 @@ from .kind import Object
 
 T = TypeVar("T", bound=Object)
 
-# After so many texts of a field, at least this part of them must have been known before.
-_MIN_KNOWN_SHARES = ((1_000, 0.05), (10_000, 0.5))
+# After this many texts of a field, at least this share of them must be repetitions.
+_MIN_REPEATED_SHARES = ((1_000, 0.05), (10_000, 0.5))
 _MAX_CONDITIONS = 2_000
 _MAX_TEXTS = 20_000
 
@@ -34,12 +34,12 @@ class _TextPool:
     def __init__(self) -> None:
         self._texts: dict[str, str] = {}
         self._seen = 0
-        self._checks = list(_MIN_KNOWN_SHARES)
+        self._checks = list(_MIN_REPEATED_SHARES)
 
     def share(self, text: str) -> str:
         self._seen += 1
         if len(self._texts) >= _MAX_TEXTS:
-            # Of objects that are gone by now, for the most part.
+            # Most of them belong to objects that are gone by now.
             self._texts.clear()
         return self._texts.setdefault(text, text)
 
@@ -57,7 +57,7 @@ class PartSharer:
     def __init__(self) -> None:
         self._namespaces = _TextPool()
         self._conditions: dict[Condition, Condition] = {}
-        # By the class of a spec or status and the field; a field that is left alone is not here.
+        # By the class of a spec or status, and by field. Fields that are not shared are removed.
         self._pools: dict[type[Struct], dict[str, _TextPool]] = {}
 
     def share(self, obj: T) -> T:
@@ -98,7 +98,7 @@ class PartSharer:
         shared = self._conditions.get(condition)
         if shared is None:
             if len(self._conditions) >= _MAX_CONDITIONS:
-                # Times differ, so older ones are needed less and less.
+                # Conditions have transition times, so old ones are rarely repeated.
                 self._conditions.clear()
             self._conditions[condition] = shared = condition
         return shared

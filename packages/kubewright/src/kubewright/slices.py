@@ -1,4 +1,4 @@
-"""Work for many items in small parts, between which the event loop serves others."""
+"""Splits work for many items into slices, between which the event loop runs other tasks."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _SLICE_SIZE = 500
 
 
 def call_in_slices(call: Callable[[T], object], items: Iterable[T]) -> None:
-    """Call the function for each item: for the first 500 now, for others in later turns of the
-    event loop. The iterable must not change in the meantime.
+    """Call the function for each item: for the first 500 now, and for others in later iterations
+    of the event loop. The iterable must not change until then.
     """
     iterator = iter(items)
 

@@ -1,10 +1,10 @@
 """Which objects of a kind a reflector stores: all, or those of some shards.
 
 Why does the client filter what the API server has selected already?  A server without sharded list
-    and watch ignores the selector. A hash costs less than a wrong object.
+    and watch ignores the selector. Where it is supported, the check costs one hash for each event.
 How does the scope grow without a list of everything?  `shard_watch.py` lists the added shards while
     the watch runs. The watch then begins again, with the larger selector, at the earlier of the two
-    revisions. What it replays of each shard was applied before and is skipped: an object that was
+    revisions. Events that it replays, but that were applied before, are skipped: an object that was
     deleted in the meantime would otherwise appear again for a moment.
 """
 

@@ -1,8 +1,8 @@
-"""How many writes run at the same time, and which of those that wait comes next.
+"""How many writes run at the same time, and which waiting write comes next.
 
-Why is a limit of low priority needed?  At the start of a manager, thousands of first statuses wait.
-    If 128 of them were at the API server at once, each would take a third of a second, and so would
-    the edit of a user and its status. With 24 the API server is as busy, and each takes less.
+Why a lower limit for low priority?  At the start of a manager, thousands of first statuses wait. If
+    128 of them were at the API server at once, each would take a third of a second, and so would
+    the edit of a user and its status. With 24, the API server is as busy, and each write is faster.
 What has a low priority?  The reconciles of the first list, of resyncs, and of changes that are not
     urgent. The engine sets it for the task of the worker.
 """
@@ -21,7 +21,7 @@ has_low_priority: ContextVar[bool] = ContextVar("has_low_priority", default=Fals
 
 
 class WriteLimit:
-    """An asynchronous context manager for each write."""
+    """Use it as an asynchronous context manager, once for each write."""
 
     def __init__(self, max_writes: int, max_low_priority: int = _MAX_LOW_PRIORITY_WRITES) -> None:
         self._max_writes, self._max_low_priority = max_writes, max_low_priority
@@ -41,10 +41,10 @@ class WriteLimit:
             await turn
         except asyncio.CancelledError:
             if turn.done() and not turn.cancelled():
-                # It was this write's turn: the next one has it.
+                # Its turn came at the moment of the cancellation: the next write takes it.
                 self._end(is_low)
             elif turn in waiting:
-                # Unless `_end` has dropped it already, because it was cancelled.
+                # `_end` may have dropped it before: it skips turns that were cancelled.
                 waiting.remove(turn)
             raise
 

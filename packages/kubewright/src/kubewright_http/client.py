@@ -1,8 +1,8 @@
 """A pool of kept connections, and requests over them.
 
-When is a request sent twice? If a kept connection ends before any byte of the response, the server
-    has probably closed it as idle at the same moment. A method that RFC 9110 calls idempotent is
-    then sent again, once, over another connection. A POST or PATCH never is.
+When is a request sent twice?  If a kept connection ends before any byte of the response, the server
+    has probably closed it as idle at the same moment. A request with a method that RFC 9110 calls
+    idempotent is then sent again, once, over another connection. A POST or PATCH never is.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ class Response:
         self.head, self.status, self.reason = head, head.status, head.reason
 
     def header(self, name: str) -> str:
-        """The first header of that name, in lower case, or ""."""
+        """The first header with that name, or "". The name is in lower case."""
         return self.head.header(name)
 
     async def read(self, max_bytes: int) -> bytes | None:
-        """The body; None if it is larger, which is not read then."""
+        """The body; None if it is larger than `max_bytes`, and then the connection is closed."""
         parser = self._connection.parser if self._connection is not None else None
         if parser is not None and (parser.content_length or 0) > max_bytes:
             self.close()
@@ -66,17 +66,11 @@ class Response:
                 if parser.is_complete:
                     self.close()
                     return b""
-                await connection.wait(self._next_deadline())
+                await connection.wait(_next_deadline(self._deadline, self._idle_seconds))
             return connection.take_body()
         except BaseException:
             self.close()
             raise
-
-    def _next_deadline(self) -> float:
-        if self._idle_seconds is None:
-            return self._deadline
-        now = asyncio.get_running_loop().time()
-        return min(self._deadline, now + self._idle_seconds)
 
     def close(self) -> None:
         """Keep the connection if the response was read to its end, else close it."""
@@ -143,7 +137,8 @@ class HttpClient:
             try:
                 if before_send is not None:
                     before_send()
-                head = await _exchange(connection, method, data, deadline, idle_seconds)
+                connection.send(method, data)
+                head = await _read_head(connection, deadline, idle_seconds)
                 response = Response(self, origin, connection, head, deadline, idle_seconds)
                 return response
             except ConnectionBroken:
@@ -160,7 +155,7 @@ class HttpClient:
         self, origin: Origin, deadline: float, connect_seconds: float
     ) -> tuple[Connection, bool]:
         """A connection, and whether it was used before."""
-        # In the path of every request: no timer while a connection is idle.
+        # Every request takes this path, so no timer is started if a connection is free.
         if self._is_slot_free():
             if (connection := self._take_idle(origin)) is not None:
                 self._used_count += 1
@@ -197,7 +192,7 @@ class HttpClient:
             await waiter
         except asyncio.CancelledError:
             if waiter.done() and not waiter.cancelled():
-                # It was handed over in the moment of the cancellation.
+                # The slot was handed over at the moment of the cancellation.
                 self._free_slot()
             else:
                 with suppress(ValueError):
@@ -223,10 +218,10 @@ class HttpClient:
         return None
 
     def release(self, origin: Origin, connection: Connection) -> None:
-        """Keep the connection of a request that has ended, if it can carry another one."""
+        """Keep the connection of a request that has ended for another one, or close it."""
         self._used.discard(connection)
         parser = connection.parser
-        # Without a parser, nothing was sent over it.
+        # Without a parser, nothing was sent over the connection.
         is_reusable = parser is None or (
             parser.is_complete and parser.keeps_connection and not parser.unread_bytes
         )
@@ -255,7 +250,7 @@ class HttpClient:
             if not kept:
                 del self._idle[origin]
         if self._idle:
-            # Twice in the time after which they are too old.
+            # At half of the time, so that no connection is kept for more than 1.5 times as long.
             self._close_timer = loop.call_later(self._keep_alive_seconds / 2, self._close_old)
 
     async def close(self) -> None:
@@ -274,18 +269,19 @@ class HttpClient:
         await asyncio.sleep(0)
 
 
-async def _exchange(
-    connection: Connection, method: str, data: bytes, deadline: float, idle_seconds: float | None
-) -> Head:
-    connection.send(method, data)
+async def _read_head(connection: Connection, deadline: float, idle_seconds: float | None) -> Head:
     parser = connection.parser
     assert parser is not None
     while parser.head is None:
-        due = deadline
-        if idle_seconds is not None:
-            due = min(deadline, asyncio.get_running_loop().time() + idle_seconds)
-        await connection.wait(due)
+        await connection.wait(_next_deadline(deadline, idle_seconds))
     return parser.head
+
+
+def _next_deadline(deadline: float, idle_seconds: float | None) -> float:
+    """Until when to wait for more of a response."""
+    if idle_seconds is None:
+        return deadline
+    return min(deadline, asyncio.get_running_loop().time() + idle_seconds)
 
 
 def _encode_request(

@@ -34,7 +34,7 @@ class Proxy(NamedTuple):
 
 
 class Origin(NamedTuple):
-    """What connections are shared for: the server, and how it is reached and verified."""
+    """A server, and how to reach and verify it. Requests with equal origins share connections."""
 
     host: str
     port: int
@@ -96,8 +96,8 @@ def _bracket(host: str) -> str:
 
 
 class Connection(asyncio.Protocol):
-    """A connection that is open, or was. `send` starts a request, `wait` waits for more of its
-    response.
+    """An open or closed connection. `send` starts a request, `wait` waits for more of its response,
+    which is in `parser`.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -107,7 +107,7 @@ class Connection(asyncio.Protocol):
         self._is_paused = False
         # The response to the request in progress.
         self.parser: ResponseParser | None = None
-        # Why there is no more of the response.
+        # Why the connection has ended.
         self.error: Exception | None = None
         # When it became idle, by the clock of the loop.
         self.idle_since = 0.0
@@ -156,14 +156,16 @@ class Connection(asyncio.Protocol):
         return self._transport is not None and not self._transport.is_closing()
 
     def send(self, method: str, data: bytes) -> None:
-        """Send a request. Its response is in `parser`."""
+        """Send a request, with a new `parser` for its response."""
         self.parser = ResponseParser(method)
         if not self.is_open:
             raise self.error or ConnectionBroken("the connection is closed")
         self._transport.write(data)
 
     async def wait(self, deadline: float) -> None:
-        """Wait until more of the response has arrived, or it has ended, or the time is over."""
+        """Wait until more of the response has arrived or the connection has ended, which it does
+        at the deadline with a TimeoutError. The next call raises why it has ended.
+        """
         if self.error is not None:
             raise self.error
         self._waiter = self._loop.create_future()
@@ -245,8 +247,6 @@ async def _open_tunnel(
     while parser.head is None:
         # The caller limits the time to connect.
         await connection.wait(loop.time() + 3600)
-        if connection.error is not None and parser.head is None:
-            raise connection.error
     if parser.head.status >= 300:
         raise ProxyRejected(parser.head.status)
     connection.parser = None

@@ -5,7 +5,7 @@ is exceeded is TimeoutError.
         ConnectError            no connection; `os_error` is the reason
             HostNotFound        the name of the host does not resolve
             ProxyUnreachable    no connection to the proxy
-        ProxyRejected           the proxy does not connect to the server; `status` is its response
+        ProxyRejected           the proxy does not open a tunnel; `status` is its response
         ConnectionBroken        the connection ended before the response did
         MalformedResponse       not HTTP, or a limit of this client was exceeded
 """

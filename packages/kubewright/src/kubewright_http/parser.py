@@ -4,9 +4,9 @@
     parser.feed(data)           until `head` is set, and later until `is_complete`
     parser.take_body()          what has arrived of the body since the last call
 
-How is the end of the body found? By Transfer-Encoding: chunked, else by Content-Length, else it is
-    the end of the connection, which `feed_eof` reports.
-Why is so much rejected? Two readers that disagree about where a response ends take one response
+Where does the body end?  By Transfer-Encoding: chunked, else by Content-Length, else at the end of
+    the connection, which the caller reports with `feed_eof`.
+Why is so much rejected?  Two readers that disagree about where a response ends take one response
     for another. What RFC 9112 does not allow is MalformedResponse, never a guess.
 """
 
@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from .errors import ConnectionBroken, MalformedResponse
 
-# Go's default limit for the headers of a response is 10 MiB, nginx has 8 KiB.
+# For comparison: net/http of Go accepts headers of 10 MiB, nginx of 8 KiB.
 _MAX_HEAD_BYTES = 64 * 1024
 _MAX_CHUNK_LINE_BYTES = 4096
 _MAX_TRAILER_BYTES = 64 * 1024
@@ -71,7 +71,7 @@ class ResponseParser:
         self.head: Head | None = None
         self.content_length: int | None = None
         self.is_complete = False
-        # Whether the connection can be used for another request afterwards.
+        # Whether another request can be sent over the connection afterwards.
         self.keeps_connection = True
         # Whether any byte of the response has arrived.
         self.has_received = False
@@ -93,7 +93,7 @@ class ResponseParser:
             self._read_body(data)
 
     def feed_eof(self) -> None:
-        """The connection has ended. Raises ConnectionBroken if the response has not."""
+        """Report the end of the connection; ConnectionBroken if the response is not complete."""
         if self.is_complete:
             return
         if self.head is None or not self._ends_with_connection:
@@ -121,7 +121,7 @@ class ResponseParser:
                 return data
             if head.status == 101:
                 raise MalformedResponse("the server switches to a protocol that was not requested")
-        # Something else than HTTP may never send the end of the headers.
+        # Another protocol may never send the end of the headers.
         if not data.startswith(_PREFIX) and not _PREFIX.startswith(data):
             raise MalformedResponse("the response is not HTTP/1.1")
         if len(data) > _MAX_HEAD_BYTES:
@@ -148,7 +148,7 @@ class ResponseParser:
             if encodings != ["chunked"]:
                 raise MalformedResponse("a Transfer-Encoding other than chunked")
             self._is_chunked = True
-            # A proxy that knows only one of the two headers may see another response.
+            # A proxy that reads Content-Length instead sees the response end elsewhere.
             self.keeps_connection = self.keeps_connection and not lengths
         elif lengths:
             text = lengths.pop()
@@ -161,7 +161,7 @@ class ResponseParser:
 
     def _read_body(self, data: bytes) -> None:
         if self.is_complete:
-            # No request was sent that this could answer.
+            # More than the response: no request was sent for it.
             self.keeps_connection = False
         elif self._is_chunked:
             self._read_chunks(data)

@@ -12,7 +12,8 @@ import java.util.Map;
 @Version("v1")
 @Kind("HostInfo")
 @Plural("hostinfoes")
-public class HostInfo extends CustomResource<HostInfo.Spec, Map<String, Object>> implements Namespaced {
+public class HostInfo extends CustomResource<HostInfo.Spec, Map<String, Object>>
+    implements Namespaced {
   public static class Spec {
     private String hostname;
 

@@ -8,13 +8,14 @@ import java.io.IOException;
 import java.util.Map;
 
 /**
- * An operator on the Java Operator SDK for {@code python -m bench.product}: HostInfo and VMInfo with
- * the statuses of vsphere-operators.
+ * An operator on the Java Operator SDK for {@code python -m bench.product}: HostInfo and VMInfo
+ * with the statuses of vsphere-operators.
  *
- * <p>The environment has KUBECONFIG, and in FACTS a JSON file with the facts of all hosts and VMs by
- * name: this operator needs no session with a vCenter, and does not follow it. It has 64 workers, and
- * one patch for each status without server-side apply. Changes of its own status do not reconcile an
- * object, because JOSDK compares generations by default.
+ * <p>KUBECONFIG and FACTS are environment variables. FACTS names a JSON file with the facts of all
+ * hosts and VMs by name, so this operator needs no session with a vCenter, and does not follow it.
+ *
+ * <p>It has 64 workers, and sends one patch for each status, without server-side apply. Its own
+ * status writes do not reconcile an object again: JOSDK compares generations by default.
  */
 public final class Main {
   private static final int WORKERS = 64;

@@ -8,13 +8,13 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 
-/** The status of an object: the facts of what it names, and the condition Ready. */
+/** The status of an object: the facts of the host or VM that it names, and the condition Ready. */
 final class Statuses {
   private Statuses() {}
 
   static <R extends CustomResource<?, Map<String, Object>>> UpdateControl<R> update(
       R info, Map<String, Object> facts) {
-    if (facts == null) { // not found is not raced
+    if (facts == null) { // the race has no names that do not exist
       return UpdateControl.noUpdate();
     }
     long generation = info.getMetadata().getGeneration();
@@ -35,7 +35,7 @@ final class Statuses {
     return UpdateControl.patchStatus(info);
   }
 
-  /** The stored time if Ready was true before. */
+  /** The stored time if Ready was True before, else now. */
   private static String transitionTime(Map<String, Object> stored) {
     if (stored != null && stored.get("conditions") instanceof List<?> conditions) {
       for (Object condition : conditions) {
@@ -71,6 +71,9 @@ final class Statuses {
             .allMatch(
                 field ->
                     fields.containsKey(field.getKey())
-                        && field.getValue().toString().equals(fields.get(field.getKey()).toString()));
+                        && field
+                            .getValue()
+                            .toString()
+                            .equals(fields.get(field.getKey()).toString()));
   }
 }

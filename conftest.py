@@ -11,5 +11,10 @@ settings.load_profile("default")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests with real parts first: some wait for minutes, and would run alone at the end."""
-    items.sort(key=lambda item: "/real/" not in item.nodeid)
+    """Files with real parts first: some wait for minutes, and would run alone at the end."""
+    items.sort(key=lambda item: not _has_real_parts(item.nodeid))
+
+
+def _has_real_parts(node_id: str) -> bool:
+    file = node_id.partition("::")[0]
+    return "/real/" in file or "/test_real_" in file or file.startswith("examples/")

@@ -6,9 +6,10 @@ compare them with what pyVmomi reads.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import urlencode
 
 import msgspec
 
@@ -24,6 +25,7 @@ _KINDS = (HostInfo, VMInfo)
 # Fields of a status that are not facts of the host or VM.
 _FIELDS_OF_THE_OBJECT = ("conditions", "observedGeneration")
 _LIST_TIMEOUT_SECONDS = 120
+_PAGE_SIZE = 1_000
 
 
 @dataclass(frozen=True)
@@ -84,16 +86,8 @@ async def _write_statuses(
 
 async def _read_statuses(cluster: BenchCluster, samples: SampleSet) -> list[tuple[str, Any]]:
     """The name of the host or VM and the status of each object."""
-    body = await cluster.transport.send(
-        Request(
-            "GET",
-            cluster.workload.kind.definition.path(samples.namespace),
-            operation="read the statuses",
-            timeout_seconds=_LIST_TIMEOUT_SECONDS,
-        )
-    )
     statuses = []
-    for item in msgspec.json.decode(body)["items"]:
+    async for item in _read_objects(cluster, samples):
         status = item["status"]
         status["conditions"] = [
             _without(condition, ("lastTransitionTime",)) for condition in status["conditions"]
@@ -101,6 +95,27 @@ async def _read_statuses(cluster: BenchCluster, samples: SampleSet) -> list[tupl
         (name,) = item["spec"].values()
         statuses.append((name, status))
     return statuses
+
+
+async def _read_objects(cluster: BenchCluster, samples: SampleSet) -> AsyncIterator[dict[str, Any]]:
+    """In pages: a response is limited to 8 MiB."""
+    token = ""
+    while True:
+        query = {"limit": str(_PAGE_SIZE), **({"continue": token} if token else {})}
+        body = await cluster.transport.send(
+            Request(
+                "GET",
+                cluster.workload.kind.definition.path(samples.namespace),
+                query=urlencode(query),
+                operation="read the statuses",
+                timeout_seconds=_LIST_TIMEOUT_SECONDS,
+            )
+        )
+        page = msgspec.json.decode(body)
+        for item in page["items"]:
+            yield item
+        if not (token := page["metadata"].get("continue", "")):
+            return
 
 
 def _without(fields: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:

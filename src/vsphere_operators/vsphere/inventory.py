@@ -19,7 +19,7 @@ Why are quickStats sometimes None although vCenter sends numbers?  vCenter keeps
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from msgspec import structs
@@ -298,48 +298,38 @@ class Inventory:
 
     def path(self, ref: str) -> str:
         """The inventory path as vSphere writes it, `/DC0/host/C0/esxi-1`; "" if it is unknown."""
-        names = "".join(f"/{name}" for name in self.path_names(ref))
-        return names or ("/" if self.entity(ref) is not None else "")
+        return _format_path(ref, self._with_ancestors(ref))
 
     def path_names(self, ref: str) -> tuple[str, ...]:
         """The names in the path. A name may contain a slash, so that the path is ambiguous."""
-        entities = [
-            entity
-            for ancestor in self._relations.tree.self_and_ancestors(ref)
-            if (entity := self.entity(ancestor)) is not None
-        ]
-        # The root folder is not part of paths. Any other object without a parent is not the root:
-        # its parent is only unknown.
-        return tuple(
-            entity.name
-            for entity in reversed(entities)
-            if entity.parent or not isinstance(entity, Folder)
-        )
+        return _path_names(self._with_ancestors(ref))
 
     def location(self, ref: str) -> Location:
-        datacenter, cluster = self.datacenter_of(ref), self._cluster_of(ref)
+        entities = self._with_ancestors(ref)
+        # A VM is below its folder in the tree; its cluster is that of its host.
+        vm = self.vms.get(ref)
+        above = entities if vm is None else self._with_ancestors(vm.host)
+        cluster = next(
+            (item for item in above if isinstance(item, ComputeResource) and item.is_cluster), None
+        )
+        datacenter = _datacenter_in(entities)
         return Location(
-            self.path(ref), datacenter.name if datacenter else "", cluster.name if cluster else ""
+            _format_path(ref, entities),
+            datacenter.name if datacenter else "",
+            cluster.name if cluster else "",
         )
 
     def datacenter_of(self, ref: str) -> Datacenter | None:
-        return next(
-            (
-                self.datacenters[ancestor]
-                for ancestor in self._relations.tree.self_and_ancestors(ref)
-                if ancestor in self.datacenters
-            ),
-            None,
-        )
+        return _datacenter_in(self._with_ancestors(ref))
 
-    def _cluster_of(self, ref: str) -> ComputeResource | None:
-        # A VM is below its folder in the tree; its cluster is that of its host.
-        vm = self.vms.get(ref)
-        for ancestor in self._relations.tree.self_and_ancestors(vm.host if vm else ref):
-            compute = self.compute_resources.get(ancestor)
-            if compute is not None and compute.is_cluster:
-                return compute
-        return None
+    def _with_ancestors(self, ref: str) -> list[Entity]:
+        """The entity and those above it, without the unknown ones."""
+        objects = self.objects
+        return [
+            item
+            for ancestor in self._relations.tree.self_and_ancestors(ref)
+            if isinstance(item := objects.get(ancestor), Entity)
+        ]
 
     def vms_on(self, host: str) -> list[VirtualMachine]:
         """The VMs and templates of the host with this reference."""
@@ -368,3 +358,22 @@ def apply_update(
     if old is None or update.kind == "leave":
         return None
     return mapping.apply_update(old, update, report)
+
+
+def _path_names(entities: Sequence[Entity]) -> tuple[str, ...]:
+    """Of an entity and those above it."""
+    # The root folder is not part of paths. Any other object without a parent is not the root: its
+    # parent is only unknown.
+    return tuple(
+        [item.name for item in reversed(entities) if item.parent or not isinstance(item, Folder)]
+    )
+
+
+def _format_path(ref: str, entities: Sequence[Entity]) -> str:
+    if names := _path_names(entities):
+        return "/" + "/".join(names)
+    return "/" if entities and entities[0].ref == ref else ""
+
+
+def _datacenter_in(entities: Sequence[Entity]) -> Datacenter | None:
+    return next((item for item in entities if isinstance(item, Datacenter)), None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Any, Literal
 from urllib.parse import quote
 
@@ -64,12 +65,18 @@ def request_for(
     return Request(
         method=method,
         path=definition.path(namespace, name, subresource),
-        query="&".join(f"{k}={_percent_encode(v)}" for k, v in query.items() if v) if query else "",
+        query=_encode_query(tuple(query.items())) if query else "",
         body=None if body is None else ENCODER.encode(body),
         content_type="" if body is None else content_type,
         accept=accept,
         operation=f"{verb} {definition.group_resource} {target}".rstrip(),
     )
+
+
+# All status writes of a manager have the same one.
+@lru_cache(maxsize=64)
+def _encode_query(parameters: tuple[tuple[str, str], ...]) -> str:
+    return "&".join(f"{name}={_percent_encode(value)}" for name, value in parameters if value)
 
 
 def _percent_encode(text: str) -> str:

@@ -7,8 +7,8 @@ object is enqueued afterwards if one of them was not ours.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Hashable
+from contextlib import AbstractContextManager
 from typing import Generic, TypeVar
 
 K = TypeVar("K", bound=Hashable)
@@ -29,23 +29,32 @@ class OwnWrites(Generic[K]):
             deferred.append(revision)
         return bool(writes)
 
-    @contextmanager
-    def write(self, key: K, enqueue: Callable[[], None]) -> Iterator[list[int]]:
-        """The context of one write. Append the revision that it created to the yielded list.
+    def write(self, key: K, enqueue: Callable[[], None]) -> AbstractContextManager[list[int]]:
+        """The context of one write. Append the revision that it created to its list.
 
         At its end, `enqueue` is called if the revision of a deferred event is not in the list:
         another client wrote it.
         """
-        own_revisions: list[int] = []
-        deferred: list[int] = []
-        writes = self._deferred.setdefault(key, [])
-        writes.append(deferred)
-        try:
-            yield own_revisions
-        finally:
-            # By identity: the lists of two writes may be equal.
-            writes[:] = (other for other in writes if other is not deferred)
-            if not writes:
-                del self._deferred[key]
-            if any(revision not in own_revisions for revision in deferred):
-                enqueue()
+        return _Write(self._deferred, key, enqueue)
+
+
+# A class: entering and leaving a generator takes three times as long, for every status.
+class _Write(Generic[K]):
+    def __init__(
+        self, writes_by_key: dict[K, list[list[int]]], key: K, enqueue: Callable[[], None]
+    ) -> None:
+        self._writes_by_key, self._key, self._enqueue = writes_by_key, key, enqueue
+        self._own_revisions, self._deferred = list[int](), list[int]()
+
+    def __enter__(self) -> list[int]:
+        self._writes_by_key.setdefault(self._key, []).append(self._deferred)
+        return self._own_revisions
+
+    def __exit__(self, *error: object) -> None:
+        writes = self._writes_by_key[self._key]
+        # By identity: the lists of two writes may be equal.
+        writes[:] = [other for other in writes if other is not self._deferred]
+        if not writes:
+            del self._writes_by_key[self._key]
+        if any(revision not in self._own_revisions for revision in self._deferred):
+            self._enqueue()

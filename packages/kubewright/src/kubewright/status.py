@@ -107,19 +107,23 @@ class StatusWriter:
         was_written = getattr(old_status, "observedGeneration", 0) is not None
         if self._condition_type != READY_CONDITION:
             was_written = was_written or old_status != type(status)()
-        old = drop_nulls(msgspec.to_builtins(old_status)) if was_written else {}
-        patch = build_merge_patch(old, drop_nulls(msgspec.to_builtins(status)))
-        if not patch:
+        replaces = not was_written and self._replaces_first
+        # A first status with a condition is not empty, so that its patch is not needed.
+        is_changed = replaces and has_condition
+        patch: Json = {}
+        if not is_changed:
+            patch = _patch_of_status(old_status if was_written else None, status)
+        if not (is_changed or patch):
             self._metrics.status_unchanged.inc()
             return
         # The watch event of this write must not enqueue the object again. It is recognized by its
         # revision: the resourceVersion as a number.
         with self._own_write(obj.key) as own_revisions:
             try:
-                if was_written or not self._replaces_first:
-                    written = await self._patch(obj, patch)
+                if replaces:
+                    written = await self._replace(obj, status)
                 else:
-                    written = await self._replace(obj, status, patch)
+                    written = await self._patch(obj, patch)
             except NotFound:
                 # Deleted in the meantime: there is nothing left to report.
                 return
@@ -133,7 +137,7 @@ class StatusWriter:
         version = obj.metadata.resourceVersion
         return await self._client.patch_status(type(obj), obj.key, patch, resource_version=version)
 
-    async def _replace(self, obj: Any, status: Any, patch: Json) -> Object:
+    async def _replace(self, obj: Any, status: Any) -> Object:
         """Send a first status as a whole. Later, a patch keeps fields that a newer release wrote
         and this one does not declare.
         """
@@ -142,7 +146,7 @@ class StatusWriter:
         except Forbidden:
             # The role is one from before this was done: it has only the verb `patch`.
             self._replaces_first = False
-            return await self._patch(obj, patch)
+            return await self._patch(obj, _patch_of_status(None, status))
 
     async def write_undecodable(self, obj: UndecodableObject, kind: type[T]) -> Condition:
         """Report that an object cannot be decoded; return the condition."""
@@ -274,6 +278,12 @@ def _with_outcome(
     if is_own or is_leftover:
         return [condition for condition in conditions if condition.type != STALLED_CONDITION]
     return conditions
+
+
+def _patch_of_status(old: Any, new: Any) -> Json:
+    """The merge patch from one status to another; `old` is None if nothing was written."""
+    stored = {} if old is None else drop_nulls(msgspec.to_builtins(old))
+    return build_merge_patch(stored, drop_nulls(msgspec.to_builtins(new)))
 
 
 def build_merge_patch(old: Json, new: Json) -> Json:

@@ -299,9 +299,10 @@ def _encode_request(
         lines.append(f"Content-Length: {len(body)}")
     elif method not in ("GET", "HEAD", "OPTIONS", "DELETE"):
         lines.append("Content-Length: 0")
-    # A line break would begin another header, or another request.
-    if " " in target or any("\n" in line or "\r" in line for line in (target, *lines)):
-        raise ValueError("a target with a space, or a header with a line break")
     head = f"{method} {target} HTTP/1.1\r\n" + "\r\n".join(lines) + "\r\n\r\n"
+    # A line break would begin another header, or another request.
+    line_count = len(lines) + 2
+    if " " in target or head.count("\n") != line_count or head.count("\r") != line_count:
+        raise ValueError("a target with a space, or a header with a line break")
     encoded = head.encode("latin-1")
     return encoded + body if body else encoded

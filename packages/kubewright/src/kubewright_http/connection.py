@@ -8,6 +8,7 @@ import socket
 import ssl
 from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
+from weakref import WeakKeyDictionary
 
 from .errors import (
     ConnectError,
@@ -95,15 +96,33 @@ def _bracket(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 
-class Connection(asyncio.Protocol):
+# One buffer for all connections of an event loop: what was read is copied before the next read. To
+# create `bytes` of this size for each read takes longer.
+_READ_BYTES = 256 * 1024
+_read_buffers: WeakKeyDictionary[asyncio.AbstractEventLoop, memoryview] = WeakKeyDictionary()
+
+
+def _read_buffer_of(loop: asyncio.AbstractEventLoop) -> memoryview:
+    buffer = _read_buffers.get(loop)
+    if buffer is None:
+        _read_buffers[loop] = buffer = memoryview(bytearray(_READ_BYTES))
+    return buffer
+
+
+class Connection(asyncio.BufferedProtocol):
     """An open or closed connection. `send` starts a request, `wait` waits for more of its response,
     which is in `parser`.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
+        self._buffer = _read_buffer_of(loop)
         self._transport: Any = None
         self._waiter: asyncio.Future[None] | None = None
+        # The deadline of the wait, and the timer for it. The timer stays when a wait ends earlier,
+        # which almost every wait does: a timer for each would cost more.
+        self._deadline = 0.0
+        self._timer: asyncio.TimerHandle | None = None
         self._is_paused = False
         # The response to the request in progress.
         self.parser: ResponseParser | None = None
@@ -112,19 +131,22 @@ class Connection(asyncio.Protocol):
         # When it became idle, by the clock of the loop.
         self.idle_since = 0.0
 
-    # asyncio.Protocol
+    # asyncio.BufferedProtocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
         parser = self.parser
         if parser is None:
             # Nothing was requested. Servers send 408 before they end an idle connection.
             self.abort()
             return
         try:
-            parser.feed(data)
+            parser.feed(bytes(self._buffer[:nbytes]))
         except MalformedResponse as error:
             self.fail(error)
             return
@@ -138,6 +160,9 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self._transport = None
+        if self._timer is not None and self._waiter is None:
+            self._timer.cancel()
+            self._timer = None
         if self.error is not None:
             return
         try:
@@ -169,12 +194,27 @@ class Connection(asyncio.Protocol):
         if self.error is not None:
             raise self.error
         self._waiter = self._loop.create_future()
-        timer = self._loop.call_at(deadline, self.fail, TimeoutError())
+        self._deadline, timer = deadline, self._timer
+        if timer is None or timer.when() > deadline:
+            if timer is not None:
+                timer.cancel()
+            self._timer = self._loop.call_at(deadline, self._on_timer)
         try:
             await self._waiter
         finally:
-            timer.cancel()
             self._waiter = None
+            if self._transport is None and self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        if self._waiter is None:
+            return
+        if self._deadline <= self._loop.time():
+            self.fail(TimeoutError())
+        else:
+            self._timer = self._loop.call_at(self._deadline, self._on_timer)
 
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():

@@ -22,8 +22,10 @@ from .errors import ConnectionBroken, MalformedResponse
 _MAX_HEAD_BYTES = 64 * 1024
 _MAX_CHUNK_LINE_BYTES = 4096
 _MAX_TRAILER_BYTES = 64 * 1024
-_STATUS_LINE = re.compile(r"HTTP/1\.([01]) ([1-9][0-9]{2})(?: ([^\r\n]*))?")
-_HEADER_NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+_STATUS_LINE = re.compile(r"HTTP/1\.([01]) ([1-9][0-9]{2})(?: ([^\r\n\0]*))?\r\n")
+# A whole block and its lines in C: the headers are in the path of every request.
+_HEADERS = re.compile(r"(?:[!#$%&'*+\-.^_`|~0-9A-Za-z]+:[^\r\n\0]*\r\n)*")
+_HEADER = re.compile(r"([^:]+):[ \t]*([^\r]*)\r\n")
 _CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;.*)?")
 _PREFIX = b"HTTP/1."
 _STATUSES_WITHOUT_BODY = (204, 304)
@@ -228,24 +230,17 @@ class ResponseParser:
 def _parse_head(block: bytes) -> Head:
     if len(block) > _MAX_HEAD_BYTES:
         raise MalformedResponse(f"the headers are longer than {_MAX_HEAD_BYTES} bytes")
-    status_line, *lines = block.decode("latin-1").split("\r\n")
-    match = _STATUS_LINE.fullmatch(status_line)
+    text = block.decode("latin-1") + "\r\n"
+    match = _STATUS_LINE.match(text)
     if match is None:
         raise MalformedResponse("the response is not HTTP/1.1")
-    # Every line break is a CRLF. Checked for all headers at once: they are in every response.
-    if b"\0" in block or not block.count(b"\n") == block.count(b"\r") == len(lines):
-        raise MalformedResponse("a header with a control character")
-    headers = list[tuple[str, str]]()
-    for line in lines:
-        name, colon, value = line.partition(":")
-        if not colon:
-            raise MalformedResponse("a header without a value")
-        headers.append((_normalize_name(name), value.strip(" \t")))
+    if _HEADERS.fullmatch(text, match.end()) is None:
+        raise MalformedResponse("a header without a name, or with a control character")
+    headers = [
+        (_lower(name), value.rstrip(" \t")) for name, value in _HEADER.findall(text, match.end())
+    ]
     return Head(int(match[2]), match[3] or "", match[1] == "0", headers)
 
 
-@lru_cache(maxsize=256)
-def _normalize_name(name: str) -> str:
-    if not _HEADER_NAME.fullmatch(name):
-        raise MalformedResponse("a header without a valid name")
-    return name.lower()
+# The names are the same in all responses of a server.
+_lower = lru_cache(maxsize=256)(str.lower)

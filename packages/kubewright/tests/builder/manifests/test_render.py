@@ -516,14 +516,14 @@ def test_api_reference_lists_fields_inside_lists_and_maps() -> None:
 
 
 def test_image_that_no_container_has_is_an_error() -> None:
-    containers = "[{name: manager, image: other:v1}]"
-    text = f"kind: Deployment\nspec: {{template: {{spec: {{containers: {containers}}}}}}}\n"
+    pod = {"containers": [{"name": "manager", "image": "other:v1"}]}
+    deployment = {"kind": "Deployment", "spec": {"template": {"spec": pod}}}
     with pytest.raises(
         ConfigError,
         match="no container has the image controller:latest, so it cannot be replaced "
         "with custom:v2",
     ):
-        _replace_image(text, "controller:latest", "custom:v2")
+        _replace_image([deployment], "controller:latest", "custom:v2")
 
 
 def test_installer_has_the_requested_image(greeter: Path, binaries: dict[str, Path]) -> None:

@@ -121,20 +121,18 @@ class _Deletion:
         command = [self.cluster.kubectl, "delete", *timeout]
         if subprocess.run(command, input=to_yaml(*documents), text=True).returncode == 0:
             return True
-        message = "not everything was removed, for the reason above."
-        if left := self._describe_left_objects(documents):
-            logs = f"kubectl -n {self.rendering.namespace} logs deployment/"
-            message += (
-                f" Still being deleted:{left}\nA controller has to remove these finalizers. If it "
-                f"is the manager, its log shows why it has not: {logs}"
-                f"{self.rendering.manager['metadata']['name']}."
-            )
         # With the Deployment, the record of the overlay may be gone.
-        click.echo(
-            f"kubewright: {message} When it is fixed, run: make undeploy "
-            f"OVERLAY={self.rendering.overlay}. To wait longer, add ARGS=--timeout=1800",
-            err=True,
-        )
+        retry = f"run: make undeploy OVERLAY={self.rendering.overlay}"
+        message = "not everything was removed, for the reason above. When it is fixed, " + retry
+        if left := self._describe_left_objects(documents):
+            manager = self.rendering.manager["metadata"]["name"]
+            message = (
+                f"not everything was removed. Still being deleted:{left}\nThe controllers of these "
+                "finalizers have to finish. If it is the manager, its log shows what it waits for: "
+                f"kubectl -n {self.rendering.namespace} logs deployment/{manager}\nTo continue, "
+                f"and to wait longer, {retry} ARGS=--timeout=1800"
+            )
+        click.echo(f"kubewright: {message}", err=True)
         return False
 
     def _describe_left_objects(self, documents: list[Object]) -> str:

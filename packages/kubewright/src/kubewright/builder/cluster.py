@@ -39,8 +39,12 @@ class Cluster:
     def list_namespaced_types(self) -> list[str]:
         """Every type that can be listed, such as `deployments.apps`.
 
-        Fails if an aggregated API does not respond: its types are unknown then.
+        Fails if an aggregated API is down: kubectl may silently leave out its types.
         """
+        for service in self.list_objects("apiservices", subject="the aggregated APIs"):
+            conditions = service.get("status", {}).get("conditions") or ()
+            if any((item["type"], item["status"]) == ("Available", "False") for item in conditions):
+                raise ConfigError(f"{format_name(service)} is not available")
         command = ("api-resources", "--verbs=list", "--namespaced", "-o", "name")
         return self._run(*command, subject="the types of the cluster").split()
 

@@ -107,9 +107,9 @@ def read_installation(cluster: Cluster, metadata: Object) -> list[Installation]:
 def list_other_operators(
     cluster: Cluster, installations: Iterable[Installation], crds: list[Object]
 ) -> list[Installation]:
-    """Other operators for the same kinds, such as those that this project replaces.
+    """Other operators that write these kinds, such as those that this project replaces.
 
-    Their ClusterRoles name the status of a kind: only its controller writes that.
+    Their ClusterRoles name a kind: a wildcard is no sign that they use it.
     """
     deployments = _list_deployments(cluster, ("-l", f"{_ROLE_LABEL}=controller-manager"))
     uids = {item.deployment["metadata"]["uid"] for item in installations}
@@ -117,11 +117,15 @@ def list_other_operators(
     if not others or not crds:
         return []
     subject = "the cluster roles"
-    statuses = {(crd["spec"]["group"], f"{crd['spec']['names']['plural']}/status") for crd in crds}
+    resources = {
+        (crd["spec"]["group"], crd["spec"]["names"]["plural"] + subresource)
+        for crd in crds
+        for subresource in ("", "/status")
+    }
     roles = {
         role["metadata"]["name"]
         for role in cluster.list_objects("clusterroles", subject=subject)
-        if any(_writes_status(rule, statuses) for rule in role.get("rules") or ())
+        if any(_writes(rule, resources) for rule in role.get("rules") or ())
     }
     accounts = {
         (account.get("namespace"), account["name"])
@@ -144,9 +148,9 @@ def _list_deployments(cluster: Cluster, *selections: tuple[str, str]) -> list[In
     return list(deployments.values())
 
 
-def _writes_status(rule: Object, statuses: set[tuple[str, str]]) -> bool:
+def _writes(rule: Object, resources: set[tuple[str, str]]) -> bool:
     return not {"patch", "update"}.isdisjoint(rule["verbs"]) and any(
-        (group, resource) in statuses
+        (group, resource) in resources
         for group in rule.get("apiGroups") or ()
         for resource in rule.get("resources") or ()
     )

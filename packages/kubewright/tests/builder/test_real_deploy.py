@@ -67,7 +67,7 @@ def plane(control_plane: ControlPlane) -> Iterator[ControlPlane]:
     """The session's, without the objects of this module at the end."""
     yield control_plane
     control_plane.remove_namespace(NAMESPACE)
-    # A CRD whose kind was never listed may take 5 minutes to go.
+    # A CRD of a kind that was never listed may take 5 minutes to go.
     control_plane.wait_for_crds()
     control_plane.kubectl("delete", "--ignore-not-found", "-k", str(GOLDEN / "config/default"))
 

@@ -225,8 +225,8 @@ def test_other_installations_are_updated_or_named(
         capfd.readouterr()
         assert undeployer.run("deploy", *default) == 1
         error = capfd.readouterr().err
-        assert error.startswith(f"kubewright: {other} already uses the same CRDs")
-        assert f"Nothing was deployed. To update {other}, run: {update}. To replace" in error
+        assert f"cluster roles of another installation: {other}. Nothing was deployed" in error
+        assert f"To update {other}, run: {update}. To replace" in error
         assert f"first run: kubectl -n other delete deployment {MANAGER}." in error
         assert "ARGS=--allow-other-installations: the other installation then loses its" in error
 
@@ -244,7 +244,7 @@ def test_other_installations_are_updated_or_named(
     finally:
         plane.remove_namespace("other")
     error = capfd.readouterr().err
-    assert f"kubewright: {other} also uses the CRDs, which undeploy deletes" in error
+    assert f"these also use them: {other}. Nothing was deleted." in error
     assert "removing" not in error
     command = f"run: kubectl -n {NAMESPACE} delete deployment {MANAGER}"
     assert f"To remove only {own}, and to keep the CRDs, {command}." in error
@@ -312,7 +312,7 @@ def test_stops_at_another_operator_for_the_same_kinds(
         plane.remove_namespace("other")
         plane.kubectl("delete", "-f", "-", stdin=OLD_ROLE)
     error = capfd.readouterr().err
-    assert "Deployment other/old-controller-manager (no recorded overlay) also uses" in error
+    assert "also use them: Deployment other/old-controller-manager (no recorded overlay)." in error
     assert "run: kubectl -n other delete deployment old-controller-manager" in error
     assert undeployer.has("crd", "roads.demo.example.com")
 

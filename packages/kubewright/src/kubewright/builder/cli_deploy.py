@@ -114,7 +114,8 @@ def _check_installations(
     updates = "".join(f" To update {item}, {item.update}." for item in installations)
     removals = " and ".join(item.removal for item in installations)
     raise ConfigError(
-        f"{' and '.join(map(str, installations))} already uses the same CRDs and cluster roles. "
+        "deploy would replace the CRDs and cluster roles of another installation: "
+        f"{' and '.join(map(str, installations))}. "
         f"Nothing was deployed.{updates} To replace it, and to keep the CRDs with their objects, "
         f"first {removals}. To deploy nevertheless, add ARGS={_ALLOW_OTHERS}: the other "
         "installation then loses its permissions, because the ClusterRoleBindings have the same "

@@ -177,8 +177,8 @@ def _check_installations(
     if not others:
         return
     message = (
-        f"{' and '.join(map(str, others))} also uses the CRDs, which undeploy deletes with all "
-        "their objects. Nothing was deleted."
+        "undeploy would delete the CRDs with all their objects, and these also use them: "
+        f"{' and '.join(map(str, others))}. Nothing was deleted."
     )
     if own:
         message += f" To remove only {own[0]}, and to keep the CRDs, {own[0].removal}."

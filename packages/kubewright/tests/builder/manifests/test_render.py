@@ -540,7 +540,7 @@ def test_manager_of_an_installer_is_found_by_its_name_or_labels(greeter: Path) -
     assert find_manager(project, [other, named]) is named
     with pytest.raises(ConfigError, match="contains no Deployment with the name greeter-contr"):
         find_manager(project, [other])
-    with pytest.raises(ConfigError, match="several Deployments with .*: b, greeter-contr"):
+    with pytest.raises(ConfigError, match=r"several Deployments with .*: b, greeter-contr"):
         find_manager(project, [renamed, named])
 
 

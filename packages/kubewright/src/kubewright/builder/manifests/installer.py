@@ -31,7 +31,7 @@ def render_installer(
     if image:
         _replace_image(documents, project.config.image, image)
     for document in documents:
-        if is_manager(project, document):
+        if _is_manager(project, document):
             document["metadata"].setdefault("annotations", {})[OVERLAY_ANNOTATION] = overlay
     return documents
 
@@ -87,7 +87,7 @@ def manager_name(project: Project) -> str:
     return str(build_metadata(project, "controller-manager")["name"])
 
 
-def is_manager(project: Project, item: Object) -> bool:
+def _is_manager(project: Project, item: Object) -> bool:
     """Whether this is the project's Deployment: an overlay may change its name or its labels."""
     metadata = item["metadata"]
     return item.get("kind") == "Deployment" and (
@@ -98,7 +98,7 @@ def is_manager(project: Project, item: Object) -> bool:
 
 def find_manager(project: Project, documents: list[Object]) -> Object:
     """The manager's Deployment in an installer."""
-    managers = [item for item in documents if is_manager(project, item)]
+    managers = [item for item in documents if _is_manager(project, item)]
     if len(managers) == 1:
         return managers[0]
     labels = ", ".join(f"{key}={value}" for key, value in manager_labels(project).items())

@@ -406,6 +406,12 @@ def test_keeps_and_reports_what_is_not_of_the_overlay(
 def test_namespace_with_only_own_objects_is_deleted(undeployer: Undeployer) -> None:
     plane, where = undeployer.plane, ("-n", NAMESPACE)
     assert undeployer.run("deploy") == 0
+    # The overlay has an object of one of the kinds: it is deleted with the CRD.
+    plane.wait_for_crds("roads.demo.example.com")
+    undeployer.write_overlay(OVERLAY, "resources: [../../default, street.yaml]\n")
+    street = STREET.replace(", finalizers: [example.com/cleanup]", "")
+    (undeployer.root / OVERLAY / "street.yaml").write_text(street)
+    assert undeployer.run("deploy", "--overlay", OVERLAY) == 0
     plane.kubectl(*where, "create", "--field-manager=greeter", "-f", "-", stdin=LEASE)
     plane.kubectl(
         *(*where, "create", "secret", "generic", "greeter-webhook-ca", "--field-manager=greeter")

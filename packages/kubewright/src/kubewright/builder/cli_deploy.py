@@ -106,7 +106,7 @@ def _check_installations(
     for item in own:
         if item.tool:
             raise ConfigError(
-                f"{item} is managed by {item.tool}. Nothing was deployed. To update it, "
+                f"{item} is managed by another tool. Nothing was deployed. To update it, "
                 f"{item.update}. To replace it, first {item.removal}"
             )
     if not installations or own or allow_others:

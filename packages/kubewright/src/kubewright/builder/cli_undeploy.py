@@ -24,7 +24,7 @@ from ..yaml_text import to_yaml
 from .cluster import Cluster, format_name, format_names, list_finalizers
 from .installations import Installation, list_installations, list_other_operators
 from .manifests.installer import DEFAULT_OVERLAY, Object, find_kubectl, split_installer
-from .namespaces import NamespaceCheck
+from .namespaces import NamespaceCheck, is_custom_object
 from .overlays import (
     KUBECTL_OPTION,
     Rendering,
@@ -73,6 +73,8 @@ def undeploy(root: Path, overlay: str, timeout_seconds: int, kubectl: str) -> in
     installations = list_installations(cluster, project)
     rendering = render_overlay(project, overlay, installations, "undeploy", kubectl)
     crds, namespaces, others = split_installer(rendering.documents)
+    # With the CRDs, kubectl no longer knows these kinds.
+    others = [item for item in others if not is_custom_object(item, crds)]
     own = [item for item in installations if item.namespace == rendering.namespace]
     _check_installations(cluster, own, installations, crds)
     _check_finalizers(cluster, own, rendering.namespace, crds)
@@ -169,7 +171,7 @@ def _check_installations(
     for item in own:
         if item.tool:
             raise ConfigError(
-                f"{item} is managed by {item.tool}. Nothing was deleted. To remove it, "
+                f"{item} is managed by another tool. Nothing was deleted. To remove it, "
                 f"{item.removal}"
             )
     others = [item for item in installations if item not in own]

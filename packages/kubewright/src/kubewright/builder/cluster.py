@@ -43,7 +43,7 @@ class Cluster:
         """
         for service in self.list_objects("apiservices", subject="the aggregated APIs"):
             conditions = service.get("status", {}).get("conditions") or ()
-            if any((item["type"], item["status"]) == ("Available", "False") for item in conditions):
+            if any(item["type"] == "Available" and item["status"] != "True" for item in conditions):
                 raise ConfigError(f"{format_name(service)} is not available")
         command = ("api-resources", "--verbs=list", "--namespaced", "-o", "name")
         return self._run(*command, subject="the types of the cluster").split()

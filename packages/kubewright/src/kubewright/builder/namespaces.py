@@ -107,13 +107,13 @@ class NamespaceCheck:
             self.deleted_uids |= owned
 
     def _is_own(self, item: Object) -> bool:
-        metadata, kinds = item["metadata"], {_read_kind(crd) for crd in self.crds}
+        metadata = item["metadata"]
         return (
             metadata["uid"] in self.deleted_uids
             or (item["kind"], metadata["name"]) in _AUTOMATIC_OBJECTS
             or self._is_token(item)
             or any(
-                (owner["apiVersion"].partition("/")[0], owner["kind"]) in kinds
+                is_custom_object(owner, self.crds)
                 for owner in metadata.get("ownerReferences") or ()
             )
             or self._is_created_by_manager(item)
@@ -137,6 +137,12 @@ class NamespaceCheck:
             item["kind"] == "Lease"
             or (item["kind"], item["metadata"]["name"]) == ("Secret", secret)
         ) and {entry["manager"] for entry in _list_managed_fields(item)} == {self.project.name}
+
+
+def is_custom_object(item: Object, crds: list[Object]) -> bool:
+    """Whether one of the CRDs declares the kind of this object, or of this owner of one."""
+    kind = (item["apiVersion"].rpartition("/")[0], item["kind"])
+    return any(kind == (crd["spec"]["group"], crd["spec"]["names"]["kind"]) for crd in crds)
 
 
 def _find_creator(namespace: Object) -> str:
@@ -164,7 +170,3 @@ def _identify(item: Object) -> tuple[str, str, str, str]:
     """The type without its version, the namespace and the name."""
     metadata, group = item["metadata"], item["apiVersion"].rpartition("/")[0]
     return group, item["kind"], metadata.get("namespace", ""), metadata["name"]
-
-
-def _read_kind(crd: Object) -> tuple[str, str]:
-    return crd["spec"]["group"], crd["spec"]["names"]["kind"]

@@ -421,6 +421,8 @@ def test_namespace_with_only_own_objects_is_deleted(undeployer: Undeployer) -> N
     with finish_removals(plane):
         assert undeployer.run("undeploy") == 0
     assert not undeployer.has("namespace", NAMESPACE)
+    # Again, when kubectl no longer knows the kind.
+    assert undeployer.run("undeploy", "--overlay", OVERLAY) == 0
 
 
 @pytest.mark.parametrize("reason", ["created", "unknown"])

@@ -258,7 +258,7 @@ deploy: cluster $(VENV)/ready $(KUBECTL_MADE) ## Deploy to the cluster of your k
 	  $(OVERLAY:%=--overlay %) $(ARGS)
 
 undeploy: cluster $(VENV)/ready $(KUBECTL_MADE) ## Remove everything, with the CRDs' objects
-	$(KUBEWRIGHT) undeploy --kubectl $(KUBECTL) $(OVERLAY:%=--overlay %)
+	$(KUBEWRIGHT) undeploy --kubectl $(KUBECTL) $(OVERLAY:%=--overlay %) $(ARGS)
 
 build-installer: $(VENV)/ready $(KUBECTL_MADE) ## Write what make deploy applies: dist/install.yaml
 	$(KUBEWRIGHT) build-installer --image $(IMG) --kubectl $(KUBECTL) \

@@ -25,6 +25,16 @@ metadata: {name: limited-deploy}
 rules:
   - {apiGroups: ["*"], resources: ["*"], verbs: [get, create, patch, update, escalate, bind]}
 """
+PROXY = """
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: a-proxy, namespace: NAMESPACE}
+spec:
+  selector: {matchLabels: {app: proxy}}
+  template:
+    metadata: {labels: {app: proxy}}
+    spec: {containers: [{name: proxy, image: example.com/proxy}]}
+"""
 
 
 @dataclass(frozen=True)
@@ -57,7 +67,7 @@ def plane(control_plane: ControlPlane) -> Iterator[ControlPlane]:
     """The session's, without the objects of this module at the end."""
     yield control_plane
     control_plane.remove_namespace(NAMESPACE)
-    # A CRD whose kind was never listed may take 5 minutes to go.
+    # A CRD of a kind that was never listed may take 5 minutes to go.
     control_plane.wait_for_crds()
     control_plane.kubectl("delete", "--ignore-not-found", "-k", str(GOLDEN / "config/default"))
 
@@ -135,7 +145,7 @@ def test_overlay_is_deployed_again_until_another_is_named(
     assert deployer.deploy("--overlay", f"{HA}/") == 0
     assert "has replaced" not in capsys.readouterr().err
     assert deployer.deploy(image="example.com/greeter:v2") == 0
-    assert "deploying config/overlays/ha again" in capsys.readouterr().err
+    assert "deploying config/overlays/ha\n" in capsys.readouterr().err
     deployment = deployer.get()
     assert deployment["spec"]["replicas"] == 2
     assert deployment["metadata"]["annotations"]["kubewright/overlay"] == HA
@@ -144,7 +154,7 @@ def test_overlay_is_deployed_again_until_another_is_named(
 
     assert deployer.deploy("--overlay", "config/default") == 0
     assert deployer.get()["spec"]["replicas"] == 1
-    assert "kubewright/overlay" not in deployer.get()["metadata"].get("annotations", {})
+    assert deployer.get()["metadata"]["annotations"]["kubewright/overlay"] == "config/default"
     error = capsys.readouterr().err
     assert "config/default has replaced config/overlays/ha." in error
     command = f"kubectl delete PodDisruptionBudget {DEPLOYMENT} -n {NAMESPACE}"
@@ -167,10 +177,53 @@ def test_unknown_overlay_and_unexplained_replicas_are_refused(
     assert deployer.deploy("--overlay", HA) == 0
     (deployer.root / HA / "kustomization.yaml").unlink()
     assert deployer.deploy() == 1
-    assert f"has the overlay {HA}, which is not in {deployer.root}" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert f"the overlay {HA} is not in {deployer.root}" in error
+    assert "make deploy OVERLAY=config/default" in error
     assert deployer.get()["spec"]["replicas"] == 2
     assert deployer.deploy("--overlay", "config/default") == 0
     assert deployer.get()["spec"]["replicas"] == 1
+
+
+def test_record_that_cannot_be_rendered_names_the_way_on(
+    deployer: Deployer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert deployer.deploy("--overlay", HA) == 0
+    (deployer.root / HA / "kustomization.yaml").write_text("resources: [missing.yaml]\n")
+    assert deployer.deploy() == 1
+    error = capsys.readouterr().err
+    assert "missing.yaml" in error
+    assert f"(the overlay {HA}) was deployed with this overlay. Fix it, or name another" in error
+    assert error.rstrip().endswith("make deploy OVERLAY=config/default")
+    assert "deploying" not in error
+
+
+def test_manager_is_found_among_other_deployments(deployer: Deployer) -> None:
+    """Kustomize keeps the order of the resources, so the first Deployment may be another one."""
+    folder = deployer.root / "config/overlays/proxied"
+    folder.mkdir()
+    proxy = PROXY.replace("NAMESPACE", NAMESPACE)
+    (folder / "proxy.yaml").write_text(proxy)
+    (folder / "kustomization.yaml").write_text("resources: [proxy.yaml, ../../default]\n")
+    try:
+        # An absolute path, as a shell completes it; the record is the path in the project.
+        assert deployer.deploy("--overlay", f"{folder}/") == 0
+        assert deployer.get()["metadata"]["annotations"]["kubewright/overlay"] == (
+            "config/overlays/proxied"
+        )
+        where = ("-n", NAMESPACE, "deployment", "a-proxy", "-o", "yaml")
+        assert "kubewright/overlay" not in deployer.plane.kubectl("get", *where)
+    finally:
+        deployer.plane.kubectl("delete", "--ignore-not-found", "-f", "-", stdin=proxy)
+
+
+def test_overlay_outside_of_the_project_is_refused(
+    deployer: Deployer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for overlay in (str(tmp_path), "../other", "."):
+        assert deployer.deploy("--overlay", overlay) == 1
+        error = capsys.readouterr().err
+        assert f"the overlay {overlay} is not in the project {deployer.root}" in error
 
 
 def test_change_of_another_program_is_a_conflict(deployer: Deployer) -> None:
@@ -216,5 +269,5 @@ def test_cluster_that_does_not_respond_is_an_error(
     assert main(command) == 1
     # Without the log of client-go, which has the same error five times.
     assert capsys.readouterr().err.startswith(
-        "kubewright: the Deployment cannot be read: The connection to the server "
+        "kubewright: the Deployments of all namespaces cannot be read: The connection to the "
     )

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import yaml
 
 from kubewright.builder.cli import main
 from kubewright.testing.controlplane import ControlPlane
@@ -36,12 +37,48 @@ kind: Deployment
 metadata:
   name: greeter-controller-manager
   namespace: NAMESPACE
-  labels: {app.kubernetes.io/name: greeter, control-plane: controller-manager}
+  labels: {control-plane: controller-manager}
 spec:
   selector: {matchLabels: {app: other}}
   template:
     metadata: {labels: {app: other}}
-    spec: {containers: [{name: manager, image: example.com/greeter}]}
+    spec:
+      serviceAccountName: old
+      containers: [{name: manager, image: example.com/greeter}]
+"""
+# Of another operator that serves one of the kinds.
+OLD_ROLE = """
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: old-manager}
+rules:
+  - {apiGroups: [demo.example.com], resources: [roads/status], verbs: [get, update]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: old-manager}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: old-manager}
+subjects: [{kind: ServiceAccount, name: old, namespace: other}]
+"""
+# Also with other labels, as kustomize sets them for all objects and selectors.
+OTHER_OVERLAY = "config/overlays/other"
+OTHER_KUSTOMIZATION = """
+resources: [../../default]
+namespace: other
+labels:
+  - {pairs: {team: a}, includeSelectors: true}
+"""
+DOWN_API = """
+apiVersion: apiregistration.k8s.io/v1
+kind: APIService
+metadata: {name: v1.down.example.com}
+spec:
+  group: down.example.com
+  version: v1
+  groupPriorityMinimum: 100
+  versionPriority: 10
+  insecureSkipTLSVerify: true
+  service: {name: none, namespace: default}
 """
 # May read everything, but delete only Deployments.
 LIMITED_ROLE = """
@@ -51,6 +88,12 @@ metadata: {name: limited-undeploy}
 rules:
   - {apiGroups: ["*"], resources: ["*"], verbs: [get, list, watch]}
   - {apiGroups: [apps], resources: [deployments], verbs: [delete]}
+"""
+LEASE = """
+apiVersion: coordination.k8s.io/v1
+kind: Lease
+metadata: {name: greeter-leader}
+spec: {holderIdentity: greeter-1}
 """
 # One object of the manager, one of an operator that is not listed.
 OWNED = """
@@ -77,11 +120,15 @@ class Undeployer:
         kubectl = str(self.plane.binaries["kubectl"])
         return main([command, "--project", str(self.root), "--kubectl", kubectl, *arguments])
 
-    def write_overlay(self) -> None:
-        folder = self.root / OVERLAY
+    def write_overlay(
+        self,
+        overlay: str = OVERLAY,
+        kustomization: str = "resources: [../../default, role.yaml]\n",
+    ) -> None:
+        folder = self.root / overlay
         folder.mkdir(parents=True)
         (folder / "role.yaml").write_text(ONLY_IN_OVERLAY)
-        (folder / "kustomization.yaml").write_text("resources: [../../default, role.yaml]\n")
+        (folder / "kustomization.yaml").write_text(kustomization)
 
     def has(self, *objects: str) -> bool:
         return bool(self.plane.kubectl("get", "--ignore-not-found", "-o", "name", *objects))
@@ -161,50 +208,140 @@ def test_removes_the_overlay_that_was_deployed(
     assert left == ""
 
 
-@pytest.mark.parametrize("release", ["mine", ""])
-def test_stops_at_another_installation(
-    undeployer: Undeployer, release: str, capfd: pytest.CaptureFixture[str]
+def test_other_installations_are_updated_or_named(
+    undeployer: Undeployer, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """The CRDs and cluster roles are those of both."""
-    plane = undeployer.plane
-    removal = "helm uninstall mine -n other" if release else "make undeploy OVERLAY="
-    plane.create_namespace("other")
+    """The CRDs and cluster roles are those of all."""
+    plane, default = undeployer.plane, ("--overlay", "config/default")
+    undeployer.write_overlay(OTHER_OVERLAY, OTHER_KUSTOMIZATION)
+    update = f"make deploy OVERLAY={OTHER_OVERLAY}"
+    other = f"Deployment other/{MANAGER} (the overlay {OTHER_OVERLAY})"
+    own = f"Deployment {NAMESPACE}/{MANAGER} (the overlay config/default)"
     try:
-        plane.kubectl("apply", "-f", "-", stdin=DEPLOYMENT.replace("NAMESPACE", "other"))
-        if release:
-            annotation = f"meta.helm.sh/release-name={release}"
-            plane.kubectl("-n", "other", "annotate", f"deployment/{MANAGER}", annotation)
-        assert undeployer.run("deploy") == 1
-        error = capfd.readouterr().err
-        assert f"Deployment other/{MANAGER}, which " in error
-        assert f"Nothing was deployed. To remove that installation, run: {removal}" in error
-        assert not undeployer.has("-n", NAMESPACE, "deployment")
-
-        assert undeployer.run("deploy", "--allow-others") == 0
-        # An update of what is installed needs no flag.
+        assert undeployer.run("deploy", "--overlay", OTHER_OVERLAY) == 0
+        # The record is in another namespace than that of config/default.
         assert undeployer.run("deploy") == 0
+        assert not undeployer.has("-n", NAMESPACE, "deployment")
         capfd.readouterr()
-        assert undeployer.run("undeploy") == 1
+        assert undeployer.run("deploy", *default) == 1
+        error = capfd.readouterr().err
+        assert f"cluster roles of another installation: {other}. Nothing was deployed" in error
+        assert f"To update {other}, run: {update}. To replace" in error
+        assert f"first run: kubectl -n other delete deployment {MANAGER}." in error
+        assert "ARGS=--allow-other-installations: the other installation then loses its" in error
+
+        assert undeployer.run("deploy", *default, "--allow-other-installations") == 0
+        # An update of what is installed needs no flag.
+        assert undeployer.run("deploy", *default) == 0
+        for command in ("deploy", "undeploy"):
+            capfd.readouterr()
+            assert undeployer.run(command) == 1
+            error = capfd.readouterr().err
+            assert own in error
+            assert other in error
+            assert f"make {command} OVERLAY=config/default or make {command} OVERLAY=" in error
+        assert undeployer.run("undeploy", *default) == 1
     finally:
         plane.remove_namespace("other")
     error = capfd.readouterr().err
-    assert f"Nothing was deleted. To remove that installation, run: {removal}" in error
-    assert f"kubectl delete namespace {NAMESPACE}" in error
+    assert f"these also use them: {other}. Nothing was deleted." in error
+    assert "removing" not in error
+    command = f"run: kubectl -n {NAMESPACE} delete deployment {MANAGER}"
+    assert f"To remove only {own}, and to keep the CRDs, {command}." in error
     assert undeployer.has("crd", "greetings.demo.example.com")
     assert undeployer.has("clusterrole", "greeter-manager-role")
 
 
-def test_deploy_stops_at_a_release_in_its_namespace(
+TOOLS = {
+    "annotations/meta.helm.sh/release-name": "the Helm release mine",
+    "labels/app.kubernetes.io/managed-by": "Helm",
+    "annotations/argocd.argoproj.io/tracking-id": "the application mine of Argo CD",
+    "labels/kustomize.toolkit.fluxcd.io/name": "the Kustomization /mine of Flux",
+    "labels/helm.toolkit.fluxcd.io/name": "the HelmRelease /mine of Flux",
+}
+
+
+@pytest.mark.parametrize("namespace", [NAMESPACE, "other"])
+def test_stops_at_what_another_tool_manages(
+    undeployer: Undeployer, namespace: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    plane = undeployer.plane
+    plane.create_namespace(namespace)
+    try:
+        for path, tool in TOOLS.items():
+            deployment = yaml.safe_load(DEPLOYMENT.replace("NAMESPACE", namespace))
+            # More replicas than config/default: the tool is the reason that helps.
+            deployment["spec"]["replicas"] = 3
+            field, _, name = path.partition("/")
+            value = {"Helm": "Helm", "argocd.argoproj.io/tracking-id": "mine:apps/Deployment:a/b"}
+            deployment["metadata"].setdefault(field, {})[name] = value.get(
+                tool, value.get(name, "mine")
+            )
+            plane.kubectl("apply", "-f", "-", stdin=yaml.safe_dump(deployment))
+            # The record does not matter: a tool may have applied dist/install.yaml.
+            record = "kubewright/overlay=config/default"
+            plane.kubectl("-n", namespace, "annotate", f"deployment/{MANAGER}", record)
+            for command in ("deploy", "undeploy"):
+                assert undeployer.run(command) == 1
+                error = capfd.readouterr().err
+                assert f"Deployment {namespace}/{MANAGER} ({tool})" in error
+                advice = (
+                    f"run: helm uninstall mine -n {namespace}"
+                    if "Helm release" in tool
+                    else f"remove it with {tool}"
+                )
+                assert advice in error
+                assert "Nothing was de" in error
+            plane.kubectl("-n", namespace, "delete", "deployment", MANAGER)
+    finally:
+        plane.remove_namespace(namespace)
+
+
+def test_stops_at_another_operator_for_the_same_kinds(
     undeployer: Undeployer, capfd: pytest.CaptureFixture[str]
 ) -> None:
     plane = undeployer.plane
-    plane.create_namespace(NAMESPACE)
-    plane.kubectl("apply", "-f", "-", stdin=DEPLOYMENT.replace("NAMESPACE", NAMESPACE))
-    annotation = "meta.helm.sh/release-name=mine"
-    plane.kubectl("-n", NAMESPACE, "annotate", f"deployment/{MANAGER}", annotation)
-    assert undeployer.run("deploy") == 1
-    # Not both: the Deployment has the same name.
-    assert capfd.readouterr().err.rstrip().endswith(f"run: helm uninstall mine -n {NAMESPACE}")
+    assert undeployer.run("deploy") == 0
+    plane.create_namespace("other")
+    old = DEPLOYMENT.replace("NAMESPACE", "other").replace(MANAGER, "old-controller-manager")
+    try:
+        plane.kubectl("apply", "-f", "-", stdin=old)
+        plane.kubectl("apply", "-f", "-", stdin=OLD_ROLE)
+        assert undeployer.run("undeploy") == 1
+    finally:
+        plane.remove_namespace("other")
+        plane.kubectl("delete", "-f", "-", stdin=OLD_ROLE)
+    error = capfd.readouterr().err
+    assert "also use them: Deployment other/old-controller-manager (no recorded overlay)." in error
+    assert "run: kubectl -n other delete deployment old-controller-manager" in error
+    assert undeployer.has("crd", "roads.demo.example.com")
+
+
+def test_deletion_that_does_not_end_names_the_finalizers(
+    undeployer: Undeployer, capfd: pytest.CaptureFixture[str]
+) -> None:
+    plane = undeployer.plane
+    assert undeployer.run("deploy") == 0
+    plane.wait_for_crds("roads.demo.example.com")
+    plane.kubectl("apply", "-f", "-", stdin=STREET)
+    status = ("--subresource=status", "-p", '{"status": {"replicas": 1, "readyReplicas": 1}}')
+    plane.kubectl("-n", NAMESPACE, "patch", "deployment", MANAGER, *status)
+    capfd.readouterr()
+    try:
+        assert undeployer.run("undeploy", "--timeout", "3") == 1
+    finally:
+        patch = '{"metadata":{"finalizers":null}}'
+        plane.kubectl(
+            *("patch", "roads.demo.example.com", "main-street", "--type=merge", "-p", patch)
+        )
+    error = capfd.readouterr().err
+    assert "Still being deleted:\n  Street default/main-street: example.com/cleanup\n" in error
+    assert f"kubectl -n {NAMESPACE} logs deployment/{MANAGER}" in error
+    assert error.rstrip().endswith("make undeploy OVERLAY=config/default ARGS=--timeout=1800")
+    # The manager still runs, and can remove the finalizers.
+    assert undeployer.has("-n", NAMESPACE, "deployment", MANAGER)
+    with finish_removals(plane):
+        assert undeployer.run("undeploy") == 0
 
 
 def test_stops_if_finalizers_would_wait_for_a_manager(
@@ -234,11 +371,15 @@ def test_keeps_and_reports_what_is_not_of_the_overlay(
     plane, where = undeployer.plane, ("-n", NAMESPACE)
     undeployer.write_overlay()
     assert undeployer.run("deploy", "--overlay", OVERLAY) == 0
-    # Named in a role of the manager, which creates it.
-    plane.kubectl(*where, "create", "secret", "generic", "greeter-webhook-ca")
-    plane.kubectl(*where, "create", "secret", "generic", "database")
+    by_manager = "--field-manager=greeter"
+    for secret in ("greeter-webhook-ca", "generated"):
+        plane.kubectl(*where, "create", "secret", "generic", secret, by_manager)
+    plane.kubectl(*where, "create", by_manager, "-f", "-", stdin=LEASE)
+    # The manifests name it, but the user has created it.
+    plane.kubectl(*where, "create", "secret", "generic", "greeter-webhook-server-cert")
     # The manifests have a container of this name, but no Deployment.
     plane.kubectl(*where, "create", "deployment", "manager", "--image=example.com/other")
+    plane.kubectl(*where, "create", "quota", "team")
     uid = plane.kubectl(*where, "get", "deployment", MANAGER, "-o", "jsonpath={.metadata.uid}")
     owned = OWNED.replace("UID", uid).replace("OWNER", MANAGER)
     plane.kubectl(*where, "apply", "-f", "-", stdin=owned)
@@ -248,16 +389,63 @@ def test_keeps_and_reports_what_is_not_of_the_overlay(
     error = capfd.readouterr().err
     command = "kubectl delete ClusterRole only-in-the-overlay"
     assert f"To remove the objects that only {OVERLAY} has, run:\n  {command}\n" in error
-    assert f"kept the namespace {NAMESPACE} " in error
-    _, _, foreign = error.partition("it also contains ")
-    foreign, _, _ = foreign.partition(". To delete it")
-    assert set(foreign.split(", ")) == {
+    _, _, others = error.partition(f"kept the namespace {NAMESPACE}: it also contains ")
+    others, _, command = others.partition(". To delete it with everything in it, run: ")
+    assert command == f"kubectl delete namespace {NAMESPACE}\n"
+    assert set(others.split(", ")) == {
         f"Deployment {NAMESPACE}/manager",
         f"ConfigMap {NAMESPACE}/of-a-database",
-        f"Secret {NAMESPACE}/database",
+        f"Secret {NAMESPACE}/generated",
+        f"Secret {NAMESPACE}/greeter-webhook-server-cert",
+        f"ResourceQuota {NAMESPACE}/team",
     }
-    assert undeployer.has(*where, "secret", "database")
+    assert undeployer.has(*where, "secret", "greeter-webhook-server-cert")
     assert not undeployer.has(*where, "deployment", MANAGER)
+
+
+def test_namespace_with_only_own_objects_is_deleted(undeployer: Undeployer) -> None:
+    plane, where = undeployer.plane, ("-n", NAMESPACE)
+    assert undeployer.run("deploy") == 0
+    # The overlay has an object of one of the kinds: it is deleted with the CRD.
+    plane.wait_for_crds("roads.demo.example.com")
+    undeployer.write_overlay(OVERLAY, "resources: [../../default, street.yaml]\n")
+    street = STREET.replace(", finalizers: [example.com/cleanup]", "")
+    (undeployer.root / OVERLAY / "street.yaml").write_text(street)
+    assert undeployer.run("deploy", "--overlay", OVERLAY) == 0
+    plane.kubectl(*where, "create", "--field-manager=greeter", "-f", "-", stdin=LEASE)
+    plane.kubectl(
+        *(*where, "create", "secret", "generic", "greeter-webhook-ca", "--field-manager=greeter")
+    )
+    plane.kubectl(*where, "create", "configmap", "kube-root-ca.crt")
+    plane.kubectl(*where, "create", "serviceaccount", "default")
+    with finish_removals(plane):
+        assert undeployer.run("undeploy") == 0
+    assert not undeployer.has("namespace", NAMESPACE)
+    # Again, when kubectl no longer knows the kind.
+    assert undeployer.run("undeploy", "--overlay", OVERLAY) == 0
+
+
+@pytest.mark.parametrize("reason", ["created", "unknown"])
+def test_namespace_of_others_or_with_unknown_content_is_kept(
+    undeployer: Undeployer, reason: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    plane = undeployer.plane
+    if reason == "created":
+        plane.kubectl("create", "namespace", NAMESPACE)
+        message = "it was created by kubectl-create, not by kubectl apply. "
+    else:
+        plane.kubectl("apply", "-f", "-", stdin=DOWN_API)
+        service = "apiservice/v1.down.example.com"
+        plane.kubectl("wait", "--for=condition=Available=False", service)
+        message = "its content is unknown: APIService v1.down.example.com is not available. "
+    try:
+        assert undeployer.run("deploy") == 0
+        assert undeployer.run("undeploy") == 0
+    finally:
+        plane.kubectl("delete", "--ignore-not-found", "-f", "-", stdin=DOWN_API)
+    assert f"kept the namespace {NAMESPACE}: {message}" in capfd.readouterr().err
+    assert undeployer.has("namespace", NAMESPACE)
+    assert not undeployer.has("clusterrole", "greeter-manager-role")
 
 
 def test_names_the_overlay_for_the_next_try_if_objects_are_left(

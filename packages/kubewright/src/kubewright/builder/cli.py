@@ -11,6 +11,7 @@ import click
 
 from ..crd import build_crds
 from ..errors import KubewrightError
+from ..yaml_text import to_yaml
 from .api_docs import render_page
 from .changeset import ChangeSet, find_stale, read_text_if_exists
 from .chart import CHART_HEADER, build_chart
@@ -31,6 +32,7 @@ from .manifests.descriptions import format_undescribed
 from .manifests.installer import render_installer
 from .manifests.render import generate_manifests
 from .names import check_domain, check_project_name
+from .overlays import normalize_overlay
 from .project import Project
 from .scaffold.project import LICENSES, ProjectParameters, scaffold_project
 from .terminal import (
@@ -260,7 +262,9 @@ def build_installer(root: Path, image: str, overlay: str, kubectl: str, output: 
       kubewright build-installer --image example.com/greeter:v1 --output - | kubectl diff -f -
       kubewright build-installer --overlay config/overlays/production
     """
-    _write_output(root, render_installer(Project.read(root), image, overlay, kubectl), output)
+    project = Project.read(root)
+    documents = render_installer(project, image, normalize_overlay(project, overlay), kubectl)
+    _write_output(root, to_yaml(*documents), output)
 
 
 @kubewright.command()

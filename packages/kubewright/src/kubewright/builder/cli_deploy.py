@@ -5,37 +5,33 @@ Why server-side?  It is the one way to apply for all commands and pages. With se
 Why the field manager of kubectl?  It takes over what `kubectl apply` without --server-side has set;
     under another name, the API server would report a conflict for every changed field.
 Why is the overlay recorded?  `make deploy` without it would replace two replicas with one, and drop
-    the flags of an overlay, silently.
+    the flags of an overlay, silently. No record means: deployed by another tool, or by an earlier
+    version.
 """
 
 from __future__ import annotations
 
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import click
 
 from ..errors import ConfigError
-from .cluster import Cluster
-from .deployed import (
+from ..yaml_text import to_yaml
+from .cluster import Cluster, KubectlForbidden
+from .installations import Installation, list_installations, read_installation
+from .manifests.installer import DEFAULT_OVERLAY, find_kubectl
+from .overlays import (
     KUBECTL_OPTION,
-    check_overlay,
-    format_left_objects,
-    has_overlay,
+    Rendering,
+    format_removal_commands,
     normalize_overlay,
-    read_recorded_overlay,
-)
-from .installations import list_installations
-from .manifests.installer import (
-    DEFAULT_OVERLAY,
-    Object,
-    find_deployment,
-    find_kubectl,
-    render_installer,
+    render_overlay,
 )
 from .project import Project
 from .terminal import PROJECT_OPTION
+
+_ALLOW_OTHERS = "--allow-other-installations"
 
 
 @click.command()
@@ -50,7 +46,11 @@ from .terminal import PROJECT_OPTION
     "--force-conflicts", is_flag=True, help="Overwrite fields that another program has set."
 )
 @click.option(
-    "--allow-others", is_flag=True, help="Deploy although another installation is in the cluster."
+    _ALLOW_OTHERS,
+    "allow_others",
+    is_flag=True,
+    help="Deploy although another installation is in the cluster. It loses its permissions: its "
+    "ClusterRoleBindings have the same names.",
 )
 @PROJECT_OPTION
 def deploy(
@@ -66,65 +66,71 @@ def deploy(
       kubewright deploy --image example.com/greeter:v2 --overlay config/default
     """
     project, kubectl = Project.read(root), find_kubectl(root, kubectl)
-    default = render_installer(project, image, kubectl=kubectl)
-    cluster = Cluster(kubectl)
-    live = cluster.read_deployment(find_deployment(default)["metadata"])
-    overlay, recorded = normalize_overlay(project, overlay), read_recorded_overlay(live)
-    if not overlay and not recorded:
-        _check_replicas(live, default)
-    chosen = overlay or check_overlay(project, recorded, "deploy") or DEFAULT_OVERLAY
-    text = (
-        default if chosen == DEFAULT_OVERLAY else render_installer(project, image, chosen, kubectl)
-    )
-    if not allow_others:
-        _check_installations(cluster, find_deployment(text))
+    cluster, overlay = Cluster(kubectl), normalize_overlay(project, overlay)
+    installations = _find_installations(cluster, project, overlay)
+    rendering = render_overlay(project, overlay, installations, "deploy", kubectl, image)
+    own = [item for item in installations if item.namespace == rendering.namespace]
+    _check_installations(own, installations, allow_others)
+    if not overlay:
+        _check_replicas(own, rendering)
+        click.echo(f"deploying {rendering.overlay}", err=True)
     command = [kubectl, "apply", "--server-side", "-f", "-"]
     if force_conflicts:
         command.append("--force-conflicts")
+    text = to_yaml(*rendering.documents)
     exit_code = subprocess.run(command, input=text, text=True).returncode
-    if recorded and recorded != chosen and not exit_code:
-        click.echo(_format_replaced(project, recorded, chosen, text, kubectl), err=True)
+    for item in own:
+        if item.overlay and item.overlay != rendering.overlay and not exit_code:
+            message = (
+                f"{rendering.overlay} has replaced {item.overlay}. "
+                + format_removal_commands(project, item.overlay, rendering.documents, kubectl)
+            )
+            click.echo(message.rstrip(), err=True)
     return exit_code
 
 
-def _check_replicas(live: dict[str, Any], default: str) -> None:
-    """Fail if the default would remove replicas of a Deployment that has no record."""
-    replicas, default_replicas = (
-        deployment.get("spec", {}).get("replicas", 0)
-        for deployment in (live, find_deployment(default))
-    )
-    if replicas > default_replicas:
-        raise ConfigError(
-            f"the Deployment in the cluster has {replicas} replicas, and {DEFAULT_OVERLAY} has "
-            f"{default_replicas}. Name what to deploy: make deploy OVERLAY=config/overlays/... to "
-            f"keep {replicas}, or OVERLAY={DEFAULT_OVERLAY} for {default_replicas}"
-        )
-
-
-def _check_installations(cluster: Cluster, manager: Object) -> None:
-    """Fail if this would be the second installation. An update of one is no new risk."""
+def _find_installations(cluster: Cluster, project: Project, overlay: str) -> list[Installation]:
     try:
-        own, others = list_installations(cluster, manager)
-    except ConfigError as error:
+        return list_installations(cluster, project)
+    except KubectlForbidden as error:
         # Unlike undeploy, this deletes nothing, and worked without that permission before.
         click.echo(f"kubewright: other installations were not checked: {error}", err=True)
+    rendering = render_overlay(project, overlay or DEFAULT_OVERLAY, (), "deploy", cluster.kubectl)
+    return read_installation(cluster, rendering.manager["metadata"])
+
+
+def _check_installations(
+    own: list[Installation], installations: list[Installation], allow_others: bool
+) -> None:
+    """Fail if another tool would undo it, or if this would be the second installation."""
+    for item in own:
+        if item.tool:
+            raise ConfigError(
+                f"{item} is managed by another tool. Nothing was deployed. To update it, "
+                f"{item.update}. To replace it, first {item.removal}"
+            )
+    if not installations or own or allow_others:
         return
-    if not others or own:
-        return
-    message = (
-        f"{others[0]} uses the same CRDs and cluster roles, which deploy would replace. Nothing "
-        f"was deployed. To remove that installation, run: {others[0].removal}"
+    updates = "".join(f" To update {item}, {item.update}." for item in installations)
+    removals = " and ".join(item.removal for item in installations)
+    raise ConfigError(
+        "deploy would replace the CRDs and cluster roles of another installation: "
+        f"{' and '.join(map(str, installations))}. "
+        f"Nothing was deployed.{updates} To replace it, and to keep the CRDs with their objects, "
+        f"first {removals}. To deploy nevertheless, add ARGS={_ALLOW_OTHERS}: the other "
+        "installation then loses its permissions, because the ClusterRoleBindings have the same "
+        "names"
     )
-    if others[0].namespace != manager["metadata"]["namespace"]:
-        message += ". To keep both, add ARGS=--allow-others"
-    raise ConfigError(message)
 
 
-def _format_replaced(project: Project, recorded: str, chosen: str, text: str, kubectl: str) -> str:
-    """What a change of the overlay leaves in the cluster: `kubectl apply` deletes nothing."""
-    message = f"{chosen} has replaced {recorded}."
-    if has_overlay(project, recorded) and (
-        left := format_left_objects(project, recorded, text, kubectl)
-    ):
-        message += f" {left}"
-    return message
+def _check_replicas(own: list[Installation], rendering: Rendering) -> None:
+    """Fail if the default would remove replicas of a Deployment that has no record."""
+    default = rendering.manager["spec"].get("replicas", 1)
+    for item in own:
+        replicas = item.deployment["spec"].get("replicas", 1)
+        if replicas > default and not item.overlay:
+            raise ConfigError(
+                f"the Deployment in the cluster has {replicas} replicas, and {rendering.overlay} "
+                f"has {default}. Name what to deploy: make deploy OVERLAY=config/overlays/... to "
+                f"keep {replicas}, or OVERLAY={rendering.overlay} for {default}"
+            )

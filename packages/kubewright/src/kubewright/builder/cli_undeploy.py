@@ -6,56 +6,36 @@ Why does it stop at another installation?  The CRDs and the cluster roles have t
     all of them, so the objects of the other one would be deleted, too.
 Why does it stop when no manager is ready?  Without one, the deletion of a CRD never ends if an
     object has a finalizer, and it cannot be cancelled.
-Why can the namespace stay?  Another program may have its objects there, and nothing restores them.
+Why can the namespace stay?  See namespaces.py.
 """
 
 from __future__ import annotations
 
-import re
 import subprocess
+import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 import click
 
 from ..errors import ConfigError
-from ..yaml_text import parse_documents, to_yaml
-from .cluster import Cluster, format_names
-from .deployed import (
+from ..yaml_text import to_yaml
+from .cluster import Cluster, format_name, format_names, list_finalizers
+from .installations import Installation, list_installations, list_other_operators
+from .manifests.installer import DEFAULT_OVERLAY, Object, find_kubectl, split_installer
+from .namespaces import NamespaceCheck, is_custom_object
+from .overlays import (
     KUBECTL_OPTION,
-    check_overlay,
-    format_left_objects,
-    has_overlay,
+    Rendering,
+    format_removal_commands,
     normalize_overlay,
-    read_recorded_overlay,
-)
-from .installations import list_installations
-from .manifests.installer import (
-    DEFAULT_OVERLAY,
-    Object,
-    find_deployment,
-    find_kubectl,
-    render_installer,
-    split_installer,
+    render_overlay,
 )
 from .project import Project
 from .terminal import PROJECT_OPTION
 
-# What runs or stores something. Not quotas, roles or network policies: the policies of a cluster
-# may create those in every namespace. Not `all`: for this, kubectl fails while any aggregated API
-# of the cluster is down.
-_CONTENT_TYPES = (
-    "pods,services,deployments.apps,replicasets.apps,statefulsets.apps,daemonsets.apps,jobs.batch,"
-    "cronjobs.batch,ingresses.networking.k8s.io,configmaps,secrets,persistentvolumeclaims"
-)
-# Kubernetes and OpenShift create these in every namespace.
-_CLUSTER_CONFIG_MAPS = {"kube-root-ca.crt", "openshift-service-ca.crt"}
-_ACCOUNT_TOKEN = "kubernetes.io/service-account-token"
-# Of a configMapGenerator or secretGenerator of kustomize; each change of the content has its own.
-_GENERATED_SUFFIX = re.compile(r"-[a-z0-9]{10}$")
-_COMMENT = re.compile(r"(?m)(?:^|\s)#.*$")
-# In a value of YAML or of a list, not in a path.
-_WORD = re.compile(r"(?<![\w./-])[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?(?![\w./:-])")
+_MAX_LISTED_OBJECTS = 10
 
 
 @click.command()
@@ -64,101 +44,163 @@ _WORD = re.compile(r"(?<![\w./-])[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?(?![\w./:-])")
     default="",
     help=f"Kustomization to remove. Defaults to that of the last deploy, then {DEFAULT_OVERLAY}.",
 )
+@click.option(
+    "--timeout",
+    "timeout_seconds",
+    type=click.IntRange(min=1),
+    default=300,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long to wait until everything is deleted, such as the finalizers of objects.",
+)
 @KUBECTL_OPTION
 @PROJECT_OPTION
-def undeploy(root: Path, overlay: str, kubectl: str) -> int:
+def undeploy(root: Path, overlay: str, timeout_seconds: int, kubectl: str) -> int:
     """Remove the operator from the cluster of your kubeconfig, with its CRDs and their objects.
 
     The CRDs go first, while the manager still runs: only the manager removes the finalizers of
-    their objects. The namespace stays if it contains objects of other programs.
+    their objects. Exactly the objects of the overlay are deleted. The namespace stays if something
+    else is in it, such as a Secret that you created, or if kubectl apply has not created it.
 
     \b
     Examples:
       kubewright undeploy
       kubewright undeploy --overlay config/overlays/production
+      kubewright undeploy --timeout 1800
     """
     project, kubectl = Project.read(root), find_kubectl(root, kubectl)
-    cluster, named = Cluster(kubectl), normalize_overlay(project, overlay)
-    text = render_installer(project, "", named or DEFAULT_OVERLAY, kubectl)
-    manager = find_deployment(text)
-    _check_installations(cluster, manager)
-    live = cluster.read_deployment(manager["metadata"])
-    recorded = read_recorded_overlay(live)
-    chosen = named or check_overlay(project, recorded, "undeploy") or DEFAULT_OVERLAY
-    if not named and chosen != DEFAULT_OVERLAY:
-        text = render_installer(project, "", chosen, kubectl)
-    crds, namespaces, others = split_installer(text)
-    _check_finalizers(cluster, live, manager["metadata"]["namespace"], crds)
-    own = _OwnObjects.read(project.root, crds, others)
-    kept = {
-        item["metadata"]["name"]: foreign
+    cluster, overlay = Cluster(kubectl), normalize_overlay(project, overlay)
+    installations = list_installations(cluster, project)
+    rendering = render_overlay(project, overlay, installations, "undeploy", kubectl)
+    crds, namespaces, others = split_installer(rendering.documents)
+    # With the CRDs, kubectl no longer knows these kinds.
+    others = [item for item in others if not is_custom_object(item, crds)]
+    own = [item for item in installations if item.namespace == rendering.namespace]
+    _check_installations(cluster, own, installations, crds)
+    _check_finalizers(cluster, own, rendering.namespace, crds)
+    checks = [
+        NamespaceCheck(cluster, project, item["metadata"]["name"], crds, others)
         for item in namespaces
-        if (foreign := _list_foreign_objects(cluster, item["metadata"]["name"], own))
-    }
-    removed = [item for item in namespaces if item["metadata"]["name"] not in kept]
-    for documents in (crds, others, removed):
-        if documents and (exit_code := _delete(kubectl, documents)):
-            # With the Deployment, the record of the overlay may be gone.
-            click.echo(
-                "kubewright: not everything was removed, for the reason above. When it is fixed, "
-                f"run: make undeploy OVERLAY={chosen}",
-                err=True,
+    ]
+    for check in checks:
+        check.find_reason_to_keep()
+    click.echo(f"removing {rendering.overlay}", err=True)
+    deletion = _Deletion(cluster, rendering, time.monotonic() + timeout_seconds)
+    if not deletion.delete(crds) or not deletion.delete(others):
+        return 1
+    kept = {check.name: reason for check in checks if (reason := check.find_reason_to_keep())}
+    deleted = [item for item in namespaces if item["metadata"]["name"] not in kept]
+    if not deletion.delete(deleted):
+        return 1
+    for item in own:
+        if item.overlay and item.overlay != rendering.overlay:
+            names = {namespace["metadata"]["name"] for namespace in deleted}
+            commands = format_removal_commands(
+                project, item.overlay, rendering.documents, kubectl, names
             )
-            return exit_code
-    if recorded and recorded != chosen:
-        _report_left_objects(project, recorded, text, kubectl)
-    for name, foreign in kept.items():
+            click.echo(commands, err=True, nl=bool(commands))
+    for name, reason in kept.items():
         click.echo(
-            f"kept the namespace {name} with its Secrets, because it also contains "
-            f"{format_names(foreign)}. To delete it with everything in it, run: "
+            f"kept the namespace {name}: {reason}. To delete it with everything in it, run: "
             f"kubectl delete namespace {name}",
             err=True,
         )
     return 0
 
 
-def _delete(kubectl: str, documents: list[Object]) -> int:
-    command = [kubectl, "delete", "--ignore-not-found", "-f", "-"]
-    return subprocess.run(command, input=to_yaml(*documents), text=True).returncode
+@dataclass(frozen=True)
+class _Deletion:
+    cluster: Cluster
+    rendering: Rendering
+    deadline: float
+
+    def delete(self, documents: list[Object]) -> bool:
+        """Delete these objects, and wait until they are gone; False if something is left."""
+        if not documents:
+            return True
+        seconds = max(1, round(self.deadline - time.monotonic()))
+        timeout = ("--ignore-not-found", f"--timeout={seconds}s", "-f", "-")
+        command = [self.cluster.kubectl, "delete", *timeout]
+        if subprocess.run(command, input=to_yaml(*documents), text=True).returncode == 0:
+            return True
+        # With the Deployment, the record of the overlay may be gone.
+        retry = f"run: make undeploy OVERLAY={self.rendering.overlay}"
+        message = "not everything was removed, for the reason above. When it is fixed, " + retry
+        if left := self._describe_left_objects(documents):
+            manager = self.rendering.manager["metadata"]["name"]
+            message = (
+                f"not everything was removed. Still being deleted:{left}\nThe controllers of these "
+                "finalizers have to finish. If it is the manager, its log shows what it waits for: "
+                f"kubectl -n {self.rendering.namespace} logs deployment/{manager}\nTo continue, "
+                f"and to wait longer, {retry} ARGS=--timeout=1800"
+            )
+        click.echo(f"kubewright: {message}", err=True)
+        return False
+
+    def _describe_left_objects(self, documents: list[Object]) -> str:
+        crds, namespaces, _ = split_installer(documents)
+        try:
+            # Of a CRD, its objects: its own finalizer only waits for them.
+            left = _list_custom_objects(self.cluster, crds)
+            for item in documents if not crds else ():
+                left += self.cluster.list_objects(*_name_object(item), subject=format_name(item))
+        except ConfigError as error:
+            return f"\n  {error}"
+        lines = [
+            f"\n  {format_name(item)}: {', '.join(list_finalizers(item))}"
+            for item in left
+            if list_finalizers(item)
+        ]
+        for item in left if namespaces else ():
+            lines += [
+                f"\n  {format_name(item)}: {condition['message']}"
+                for condition in item.get("status", {}).get("conditions") or ()
+                if condition["status"] == "True"
+            ]
+        more = len(lines) - _MAX_LISTED_OBJECTS
+        return "".join(lines[:_MAX_LISTED_OBJECTS]) + (f"\n  and {more} more" if more > 0 else "")
 
 
-def _check_installations(cluster: Cluster, manager: Object) -> None:
-    """Fail if Helm has installed the operator, or it also runs in another namespace."""
-    own, others = list_installations(cluster, manager)
+def _check_installations(
+    cluster: Cluster,
+    own: list[Installation],
+    installations: list[Installation],
+    crds: list[Object],
+) -> None:
+    """Fail if another tool has installed the operator, or another operator uses the CRDs."""
+    for item in own:
+        if item.tool:
+            raise ConfigError(
+                f"{item} is managed by another tool. Nothing was deleted. To remove it, "
+                f"{item.removal}"
+            )
+    others = [item for item in installations if item not in own]
+    others += list_other_operators(cluster, installations, crds)
     if not others:
         return
     message = (
-        f"{others[0]} uses the CRDs and cluster roles that undeploy deletes. Nothing was deleted. "
-        f"To remove that installation, run: {others[0].removal}"
+        "undeploy would delete the CRDs with all their objects, and these also use them: "
+        f"{' and '.join(map(str, others))}. Nothing was deleted."
     )
     if own:
-        namespace = own[0].namespace
-        message += (
-            f". To remove only the namespace {namespace}, with everything in it, run: "
-            f"kubectl delete namespace {namespace}"
-        )
-    raise ConfigError(message)
+        message += f" To remove only {own[0]}, and to keep the CRDs, {own[0].removal}."
+    for item in others:
+        message += f" If {item} is not needed, {item.removal}."
+    raise ConfigError(f"{message} Then run this command again")
 
 
-def _check_finalizers(cluster: Cluster, live: Object, namespace: str, crds: list[Object]) -> None:
+def _check_finalizers(
+    cluster: Cluster, own: Iterable[Installation], namespace: str, crds: list[Object]
+) -> None:
     """Fail if the deletion of the CRDs would wait for a manager that does not run."""
-    if not crds or live.get("status", {}).get("readyReplicas"):
+    if any(item.deployment.get("status", {}).get("readyReplicas") for item in own):
         return
-    names = [crd["metadata"]["name"] for crd in crds]
-    installed = cluster.list_objects("crds", *names, subject="the CRDs")
-    if not installed:
-        return
-    types = ",".join(_format_stored_type(crd) for crd in installed)
-    waiting = [
-        item
-        for item in cluster.list_objects(types, "-A", subject="the objects of the CRDs")
-        if item["metadata"].get("finalizers")
-    ]
+    waiting = [item for item in _list_custom_objects(cluster, crds) if list_finalizers(item)]
     if not waiting:
         return
     advice = (
         f"To find out why, run: kubectl -n {namespace} get pods,events"
-        if live
+        if own
         else "To run one, use: make deploy"
     )
     raise ConfigError(
@@ -169,6 +211,15 @@ def _check_finalizers(cluster: Cluster, live: Object, namespace: str, crds: list
     )
 
 
+def _list_custom_objects(cluster: Cluster, crds: list[Object]) -> list[Object]:
+    names = [crd["metadata"]["name"] for crd in crds]
+    installed = cluster.list_objects("crds", *names, subject="the CRDs") if names else []
+    if not installed:
+        return []
+    types = ",".join(_format_stored_type(crd) for crd in installed)
+    return cluster.list_objects(types, "-A", subject="the objects of the CRDs")
+
+
 def _format_stored_type(crd: Object) -> str:
     """With the stored version: for another, the API server may call a webhook of the manager."""
     names, versions = crd["spec"]["names"], crd["spec"]["versions"]
@@ -176,84 +227,10 @@ def _format_stored_type(crd: Object) -> str:
     return f"{names['plural']}.{stored}.{crd['spec']['group']}"
 
 
-@dataclass(frozen=True)
-class _OwnObjects:
-    """What belongs to the operator, in its namespace."""
-
-    objects: frozenset[tuple[str, str]]
-    """Kind and name."""
-    mentioned: frozenset[str]
-    """What the manifests contain, such as the names of Secrets that the user or the manager
-    creates: credentials, the CA of webhooks."""
-    groups: frozenset[str]
-    """The API groups of the operator's own kinds."""
-
-    @classmethod
-    def read(cls, root: Path, crds: list[Object], others: list[Object]) -> _OwnObjects:
-        """From the rendered manifests and from all overlays: what one left is not foreign."""
-        texts = [
-            to_yaml(*others),
-            *(
-                file.read_text(errors="replace")
-                for file in sorted(root.glob("config/**/*.yaml"))
-                # The text of CRDs contains any word.
-                if "crd" not in file.relative_to(root).parts
-            ),
-        ]
-        return cls(
-            frozenset(item for text in texts for item in _list_names(text)),
-            frozenset(word for text in texts for word in _WORD.findall(_COMMENT.sub("", text))),
-            frozenset(crd["spec"]["group"] for crd in crds),
-        )
-
-    def contain(self, item: Object, uids: set[str]) -> bool:
-        """`uids` are those of all listed objects: an object of another one does not count."""
-        kind, metadata = item["kind"], item["metadata"]
-        name = metadata["name"]
-        owners = metadata.get("ownerReferences", ())
-        return (
-            (kind, name) in self.objects
-            or any(
-                owner["uid"] in uids or owner["apiVersion"].partition("/")[0] in self.groups
-                for owner in owners
-            )
-            or (kind == "ConfigMap" and name in _CLUSTER_CONFIG_MAPS)
-            or item.get("type") == _ACCOUNT_TOKEN
-            or (
-                kind in {"ConfigMap", "Secret"}
-                and not self.mentioned.isdisjoint({name, _GENERATED_SUFFIX.sub("", name)})
-            )
-        )
-
-
-def _list_names(text: str) -> list[tuple[str, str]]:
-    """Kind and name of each manifest in the text; a kustomization or a patch may have none."""
-    try:
-        documents = parse_documents(text, "config")
-    except ConfigError:  # not in use: kustomize cannot read it either
-        return []
-    return [
-        (str(document.get("kind")), str(metadata.get("name")))
-        for document in documents
-        if isinstance(document, dict) and isinstance(metadata := document.get("metadata"), dict)
-    ]
-
-
-def _list_foreign_objects(cluster: Cluster, namespace: str, own: _OwnObjects) -> list[Object]:
-    """What runs or is stored in the namespace, and is not the operator's."""
-    arguments = (_CONTENT_TYPES, "-n", namespace)
-    content = cluster.list_objects(*arguments, subject=f"the content of the namespace {namespace}")
-    uids = {item["metadata"]["uid"] for item in content}
-    return [item for item in content if not own.contain(item, uids)]
-
-
-def _report_left_objects(project: Project, recorded: str, text: str, kubectl: str) -> None:
-    if has_overlay(project, recorded):
-        message = format_left_objects(project, recorded, text, kubectl)
-    else:
-        message = (
-            f"the operator was deployed with {recorded}, which is not in {project.root}: "
-            "cluster-scoped objects that only this overlay has are still in the cluster"
-        )
-    if message:
-        click.echo(message, err=True)
+def _name_object(item: Object) -> tuple[str, ...]:
+    """The arguments of `kubectl get` for it."""
+    group, _, version = item["apiVersion"].rpartition("/")
+    metadata = item["metadata"]
+    type_ = f"{item['kind']}.{version}.{group}" if group else item["kind"]
+    namespace = metadata.get("namespace", "")
+    return (type_, metadata["name"], *(("-n", namespace) if namespace else ()))

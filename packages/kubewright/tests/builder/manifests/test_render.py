@@ -12,7 +12,8 @@ import yaml
 
 from kubewright.builder.api_docs import _render_rows
 from kubewright.builder.cli import main
-from kubewright.builder.manifests.installer import _replace_image, _run_kustomize
+from kubewright.builder.manifests.deployment import manager_labels
+from kubewright.builder.manifests.installer import _replace_image, _run_kustomize, find_manager
 from kubewright.builder.project import Project
 from kubewright.builtin import ConfigMap, Node
 from kubewright.controller import Controller
@@ -516,14 +517,31 @@ def test_api_reference_lists_fields_inside_lists_and_maps() -> None:
 
 
 def test_image_that_no_container_has_is_an_error() -> None:
-    containers = "[{name: manager, image: other:v1}]"
-    text = f"kind: Deployment\nspec: {{template: {{spec: {{containers: {containers}}}}}}}\n"
+    pod = {"containers": [{"name": "manager", "image": "other:v1"}]}
+    deployment = {"kind": "Deployment", "spec": {"template": {"spec": pod}}}
     with pytest.raises(
         ConfigError,
         match="no container has the image controller:latest, so it cannot be replaced "
         "with custom:v2",
     ):
-        _replace_image(text, "controller:latest", "custom:v2")
+        _replace_image([deployment], "controller:latest", "custom:v2")
+
+
+def test_manager_of_an_installer_is_found_by_its_name_or_labels(greeter: Path) -> None:
+    project = Project.read(greeter)
+
+    def deployment(name: str, **labels: str) -> dict[str, Any]:
+        return {"kind": "Deployment", "metadata": {"name": name, "labels": labels}}
+
+    other = deployment("a", **{"control-plane": "controller-manager"})
+    renamed = deployment("b", **manager_labels(project), team="a")
+    named = deployment("greeter-controller-manager")
+    assert find_manager(project, [other, renamed]) is renamed
+    assert find_manager(project, [other, named]) is named
+    with pytest.raises(ConfigError, match="contains no Deployment with the name greeter-contr"):
+        find_manager(project, [other])
+    with pytest.raises(ConfigError, match=r"several Deployments with .*: b, greeter-contr"):
+        find_manager(project, [renamed, named])
 
 
 def test_installer_has_the_requested_image(greeter: Path, binaries: dict[str, Path]) -> None:

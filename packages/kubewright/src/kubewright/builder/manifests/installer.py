@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import ConfigError
-from ...yaml_text import parse_documents, to_yaml
+from ...yaml_text import parse_documents
 from ..program import run_program
 from ..project import Project
+from .deployment import build_metadata, manager_labels
 
 Object = dict[str, Any]
 
@@ -18,18 +19,21 @@ _KUSTOMIZE_TIMEOUT_SECONDS = 120
 _TESTENV_KUBECTL = Path(".testenv/bin/kubectl")
 DEFAULT_OVERLAY = "config/default"
 OVERLAY_ANNOTATION = "kubewright/overlay"
-"""On the Deployment: the overlay that it was rendered from, unless that is the default."""
+"""On the manager's Deployment: the overlay that it was rendered from, as a path in the project."""
 
 
 def render_installer(
     project: Project, image: str = "", overlay: str = DEFAULT_OVERLAY, kubectl: str = ""
-) -> str:
-    """The text of dist/install.yaml, with this image if one is given."""
+) -> list[Object]:
+    """The objects of dist/install.yaml, with this image if one is given."""
     text = _run_kustomize(project.root, project.root / overlay, kubectl)
+    documents = [document for document in parse_documents(text, "the installer") if document]
     if image:
-        text = _replace_image(text, project.config.image, image)
-    overlay = Path(overlay).as_posix()
-    return text if overlay == DEFAULT_OVERLAY else _record_overlay(text, overlay)
+        _replace_image(documents, project.config.image, image)
+    for document in documents:
+        if _is_manager(project, document):
+            document["metadata"].setdefault("annotations", {})[OVERLAY_ANNOTATION] = overlay
+    return documents
 
 
 def _run_kustomize(root: Path, folder: Path, kubectl: str = "") -> str:
@@ -60,9 +64,8 @@ def find_kubectl(root: Path, kubectl: str) -> str:
     return path
 
 
-def _replace_image(text: str, old: str, new: str) -> str:
-    """The documents with the new image in every container of a Deployment that has the old one."""
-    documents = _read_documents(text)
+def _replace_image(documents: list[Object], old: str, new: str) -> None:
+    """Set the new image in every container of a Deployment that has the old one."""
     containers = [
         container
         for document in documents
@@ -77,43 +80,44 @@ def _replace_image(text: str, old: str, new: str) -> str:
         )
     for container in containers:
         container["image"] = new
-    return to_yaml(*documents)
 
 
-def _record_overlay(text: str, overlay: str) -> str:
-    documents = _read_documents(text)
-    for document in documents:
-        if document.get("kind") == "Deployment":
-            document["metadata"].setdefault("annotations", {})[OVERLAY_ANNOTATION] = overlay
-    return to_yaml(*documents)
+def manager_name(project: Project) -> str:
+    """The name of the Deployment in config/manager."""
+    return str(build_metadata(project, "controller-manager")["name"])
 
 
-def find_deployment(text: str) -> Object:
-    """The first Deployment of an installer: the manager."""
-    for document in _read_documents(text):
-        if document.get("kind") == "Deployment":
-            return document
-    raise ConfigError(
-        f"the kustomization contains no Deployment: add {DEFAULT_OVERLAY} to its resources"
+def _is_manager(project: Project, item: Object) -> bool:
+    """Whether this is the project's Deployment: an overlay may change its name or its labels."""
+    metadata = item["metadata"]
+    return item.get("kind") == "Deployment" and (
+        metadata["name"] == manager_name(project)
+        or manager_labels(project).items() <= (metadata.get("labels") or {}).items()
     )
 
 
-def list_objects(text: str) -> list[tuple[str, str, str]]:
-    """Kind, namespace and name of each object of an installer."""
-    return [
-        (item["kind"], item["metadata"].get("namespace", ""), item["metadata"]["name"])
-        for item in _read_documents(text)
-    ]
+def find_manager(project: Project, documents: list[Object]) -> Object:
+    """The manager's Deployment in an installer."""
+    managers = [item for item in documents if _is_manager(project, item)]
+    if len(managers) == 1:
+        return managers[0]
+    labels = ", ".join(f"{key}={value}" for key, value in manager_labels(project).items())
+    description = f"with the name {manager_name(project)} or the labels {labels}"
+    if not managers:
+        raise ConfigError(
+            f"the kustomization contains no Deployment {description}: add {DEFAULT_OVERLAY} to its "
+            "resources"
+        )
+    names = ", ".join(item["metadata"]["name"] for item in managers)
+    raise ConfigError(
+        f"the kustomization contains several Deployments {description}: {names}. Give only the "
+        "manager this name or these labels"
+    )
 
 
-def split_installer(text: str) -> tuple[list[Object], list[Object], list[Object]]:
+def split_installer(documents: list[Object]) -> tuple[list[Object], list[Object], list[Object]]:
     """The CRDs of an installer, its namespaces, and its other objects."""
-    documents = _read_documents(text)
     crds = [item for item in documents if item["kind"] == "CustomResourceDefinition"]
     namespaces = [item for item in documents if item["kind"] == "Namespace"]
     others = [item for item in documents if item not in crds and item not in namespaces]
     return crds, namespaces, others
-
-
-def _read_documents(text: str) -> list[dict[str, Any]]:
-    return [document for document in parse_documents(text, "the installer") if document]

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kubewright.kind import drop_nulls
+from kubewright.nulls import drop_nulls
 
 # Keys and texts that contain a null as JSON writes it.
 TEXTS = st.sampled_from(["", "null", ":null", '":null,"', "a"])

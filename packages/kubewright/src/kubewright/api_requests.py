@@ -10,7 +10,8 @@ from urllib.parse import quote
 import msgspec
 
 from .definition import KindDefinition
-from .kind import Key, Object, drop_nulls
+from .kind import Key, Object
+from .nulls import drop_nulls
 from .patch import Json
 from .transport import Request
 

@@ -18,10 +18,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar, cast
 from weakref import WeakValueDictionary
+
+from msgspec import Struct
 
 from .api_requests import request_for
 from .cache import Cache, Origin
@@ -56,8 +57,7 @@ _MUST_NOT_EXIST = {"resourceVersion": "1"}
 _MAX_ATTEMPTS = 5
 
 
-@dataclass(frozen=True, slots=True)
-class ApplyOptions:
+class ApplyOptions(Struct, frozen=True):
     """How to apply: see `Controller.apply`."""
 
     prune: bool = True

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeVar, overload
 
+from msgspec import Struct
+
 from .errors import Terminal
 from .kind import Key, Object
 from .outcome import Done, Waiting
@@ -14,8 +16,7 @@ from .readiness import Readiness
 T = TypeVar("T", bound=Object)
 
 
-@dataclass(frozen=True, slots=True)
-class ChildState:
+class ChildState(Struct, frozen=True):
     """A live child and its readiness."""
 
     object: Object

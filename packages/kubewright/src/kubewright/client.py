@@ -9,10 +9,10 @@ and answers, but stores nothing.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Literal, Protocol, TypeVar, overload
 
 import msgspec
+from msgspec.structs import replace
 
 from .api_requests import (
     ENCODER,

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, get_args, get_origin
 
@@ -35,8 +34,7 @@ def digest(value: Any) -> str:
     return hashlib.blake2b(_ENCODER.encode(value), digest_size=16).hexdigest()
 
 
-@dataclass(frozen=True, slots=True)
-class Comparison:
+class Comparison(Struct, frozen=True):
     """What a live object has at the places that a desired object sets."""
 
     live_digest: str
@@ -53,8 +51,7 @@ def compare(desired: Json, live: Json, kind: type[Object]) -> Comparison:
     return Comparison(digest(projection), tuple(map(_format_path, differences)))
 
 
-@dataclass(frozen=True, slots=True)
-class _Hint:
+class _Hint(Struct, frozen=True):
     """Cached form of an annotation: parsing it each time makes a comparison ten times slower."""
 
     struct: type[Struct] | None = None

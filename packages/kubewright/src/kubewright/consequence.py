@@ -5,7 +5,8 @@ metric and the log line. The functions here are the only place that decides it.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from .condition import Condition, ConditionStatus, ready_condition
 from .errors import (
@@ -27,8 +28,7 @@ _DONE = Done()
 _VALID_DELAY = "it must be a finite number of seconds, 0 or more"
 
 
-@dataclass(frozen=True, slots=True)
-class Consequence:
+class Consequence(Struct, frozen=True):
     metric_result: ReconcileResult
     condition: Condition | None
     """None leaves the status as it is, because the reconcile found out nothing about the object."""

@@ -41,8 +41,9 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
 from typing import Any, ClassVar
+
+from msgspec import Struct
 
 MAX_MESSAGE_LENGTH = 2000
 # A server or proxy that asks for more must not stop a controller for hours.
@@ -105,8 +106,7 @@ class SchemaError(ConfigError):
         self.location = location
 
 
-@dataclass(frozen=True, slots=True)
-class StatusCause:
+class StatusCause(Struct, frozen=True):
     """One cause in a `Status`: `FieldManagerConflict` or `FieldValueInvalid`, and its field."""
 
     reason: str

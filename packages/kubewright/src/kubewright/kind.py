@@ -43,6 +43,7 @@ from .condition import (
 from .definition import KindDefinition
 from .errors import SchemaError, Undecodable
 from .markers import Column, ListType, Scale, SchemaOverride
+from .nulls import drop_nulls
 from .plural import pluralize
 
 
@@ -161,23 +162,6 @@ class Object(Struct, kw_only=True):
     def encode_fields(self) -> dict[str, Any]:
         """The object as plain JSON values, without apiVersion and kind."""
         return drop_nulls(msgspec.to_builtins(self))  # type: ignore[no-any-return]
-
-
-_CONTAINERS = (dict, list)
-
-
-def drop_nulls(value: Any) -> Any:
-    """JSON values without nulls: the API server rejects an explicit null in most places."""
-    # Most values are texts and numbers: a call for each would take twice as long.
-    if isinstance(value, dict):
-        return {
-            k: drop_nulls(v) if isinstance(v, _CONTAINERS) else v
-            for k, v in value.items()
-            if v is not None
-        }
-    if isinstance(value, list):
-        return [drop_nulls(v) if isinstance(v, _CONTAINERS) else v for v in value]
-    return value
 
 
 if TYPE_CHECKING:

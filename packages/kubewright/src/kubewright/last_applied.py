@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from .comparison import Comparison, compare
 from .errors import Retry
@@ -24,8 +25,7 @@ class ChildContested(Retry):
     """Another client changes a child again and again."""
 
 
-@dataclass(slots=True)
-class _Applied:
+class _Applied(Struct):
     desired_digest: str
     live: Object | str
     """The live object after the apply, or its digest. Most children never change, so the digest is

@@ -9,15 +9,15 @@ import socket
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from typing import Any
 from weakref import ref
+
+from msgspec import Struct
 
 from .errors import ConfigError
 
 
-@dataclass(frozen=True)
-class ListenAddress:
+class ListenAddress(Struct, frozen=True):
     """A host and a port; without a host on every interface."""
 
     host: str

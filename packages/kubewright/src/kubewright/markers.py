@@ -17,8 +17,7 @@ def Doc(text: str, **constraints: Any) -> Meta:  # noqa: N802  # reads as an ann
     return Meta(description=text, **constraints)
 
 
-@dataclass(frozen=True)
-class Format:
+class Format(Struct, frozen=True):
     """An OpenAPI format: int32, int64, date-time, byte...; "" removes the derived one."""
 
     name: str
@@ -57,8 +56,7 @@ class OneOf:
         object.__setattr__(self, "values", values)
 
 
-@dataclass(frozen=True)
-class ValidationRule:
+class ValidationRule(Struct, frozen=True):
     """A CEL rule of a field, or of a Struct through its attribute `rules`."""
 
     rule: str
@@ -106,8 +104,7 @@ class SchemaOverride:
         )
 
 
-@dataclass(frozen=True)
-class Column:
+class Column(Struct, frozen=True):
     """A column of `kubectl get`; priority 1 shows it only with `-o wide`.
 
     Without a `type` or a `format`, those of the field at `path` are taken.
@@ -121,8 +118,7 @@ class Column:
     format: str = ""
 
 
-@dataclass(frozen=True)
-class Scale:
+class Scale(Struct, frozen=True):
     """The scale subresource, which `kubectl scale` and a HorizontalPodAutoscaler use."""
 
     spec_replicas_path: str = ".spec.replicas"

@@ -8,14 +8,15 @@ owner-uid` and an annotation with the owner's key instead.
 from __future__ import annotations
 
 import base64
-from dataclasses import dataclass
 
 import msgspec
+from msgspec import Struct
 
 from .builtin import new_owner_reference
 from .comparison import digest
 from .errors import ConfigError
-from .kind import Key, Object, ObjectMeta, OwnerReference, drop_nulls
+from .kind import Key, Object, ObjectMeta, OwnerReference
+from .nulls import drop_nulls
 from .patch import Json
 from .selection import declared_kind
 
@@ -26,8 +27,7 @@ DIGEST_ANNOTATION = "kubewright.dev/applied-digest"
 """The digest of what was applied last. After a restart it shows that no field has to be removed."""
 
 
-@dataclass(frozen=True, slots=True)
-class DesiredChild:
+class DesiredChild(Struct, frozen=True):
     """A child as it is sent to the API server."""
 
     kind: type[Object]

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from .kind import Object
 
 
-@dataclass(frozen=True)
-class Permission:
+class Permission(Struct, frozen=True):
     """A permission for the generated role, beyond those that follow from the watches."""
 
     kind: type[Object]

@@ -16,11 +16,11 @@ It is a pure function of the object, which may be typed or plain JSON. The rules
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
 import msgspec
+from msgspec import Struct
 
 from .kind import Object
 
@@ -32,8 +32,7 @@ _SCHEDULE_WINDOW = timedelta(seconds=15)
 _NO_PROGRESS_DEADLINE = 2**31 - 1
 
 
-@dataclass(frozen=True, slots=True)
-class Readiness:
+class Readiness(Struct, frozen=True):
     """The state of an object as kstatus names it, and why it has that state.
 
     The message is written to follow a name: "Deployment web: 1/3 replicas available".
@@ -80,8 +79,7 @@ def _read(value: Any, *path: str) -> Any:
     return value
 
 
-@dataclass(frozen=True, slots=True)
-class _Condition:
+class _Condition(Struct, frozen=True):
     status: str
     reason: str
     message: str
@@ -104,8 +102,7 @@ class _Conditions:
         return condition if condition and status in ("", condition.status) else None
 
 
-@dataclass(frozen=True, slots=True)
-class _Fields:
+class _Fields(Struct, frozen=True):
     """What a rule reads of one object."""
 
     obj: Object | dict[str, Any]

@@ -18,8 +18,9 @@ import uuid
 from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Literal, TypeVar
+
+from msgspec import Struct
 
 from .builtin import Event, EventSource, ObjectReference
 from .client import Client
@@ -45,15 +46,13 @@ _MAX_LRU_CACHE_ENTRIES = 4096
 _MAX_MESSAGE_LENGTH = 1024
 
 
-@dataclass
-class _RecordedEvent:
+class _RecordedEvent(Struct):
     key: Key
     count: int
     recorded_at: float
 
 
-@dataclass
-class _SimilarEvents:
+class _SimilarEvents(Struct):
     """The Events of an object with the same type and reason."""
 
     recorded_at: float
@@ -62,8 +61,7 @@ class _SimilarEvents:
     combined: _RecordedEvent | None = None
 
 
-@dataclass
-class _TokenBucket:
+class _TokenBucket(Struct):
     tokens: float
     refilled_at: float
 

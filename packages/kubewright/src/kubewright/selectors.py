@@ -6,8 +6,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, Literal, cast
+
+from msgspec import Struct
 
 from .errors import ConfigError
 
@@ -37,8 +38,7 @@ _FIELD_TERM = re.compile(
 _KEPT_FIELDS = ("metadata.name", "metadata.namespace")
 
 
-@dataclass(frozen=True)
-class LabelRequirement:
+class LabelRequirement(Struct, frozen=True):
     key: str
     operator: _Operator
     values: tuple[str, ...] = ()
@@ -74,8 +74,7 @@ class LabelRequirement:
         return f"{self.key}{self.operator}{self.values[0]}"
 
 
-@dataclass(frozen=True)
-class LabelSelector:
+class LabelSelector(Struct, frozen=True):
     """All requirements must match; without any, every object does."""
 
     requirements: tuple[LabelRequirement, ...] = ()
@@ -118,8 +117,7 @@ def _check_label_key(key: str, text: str) -> None:
         raise _selector_error("label", text, f'"{key}" is not a valid label key')
 
 
-@dataclass(frozen=True)
-class FieldRequirement:
+class FieldRequirement(Struct, frozen=True):
     field: str
     operator: Literal["=", "!="]
     value: str
@@ -129,8 +127,7 @@ class FieldRequirement:
         return f"{self.field}{self.operator}{escaped}"
 
 
-@dataclass(frozen=True)
-class FieldSelector:
+class FieldSelector(Struct, frozen=True):
     """All requirements must match. Each kind has its own fields, which only the server knows."""
 
     requirements: tuple[FieldRequirement, ...] = ()
@@ -171,8 +168,7 @@ def parse_field_selector(text: str) -> FieldSelector:
     )
 
 
-@dataclass(frozen=True)
-class Selection:
+class Selection(Struct, frozen=True):
     """The arguments of `select`: which objects of a kind are in a store, and what of them."""
 
     labels: LabelSelector = LabelSelector()

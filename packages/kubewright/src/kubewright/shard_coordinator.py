@@ -16,9 +16,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
+
+from msgspec import Struct
 
 from .builtin import Lease
 from .client import Client
@@ -63,8 +64,7 @@ class ShardWork(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class _View:
+class _View(Struct, frozen=True):
     """What this replica sees of all replicas."""
 
     members: Mapping[str, Member]

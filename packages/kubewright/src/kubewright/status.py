@@ -27,9 +27,10 @@ from .condition import (
 )
 from .consequence import Consequence
 from .errors import Forbidden, Invalid, NotFound, Undecodable
-from .kind import Key, Object, ObjectMeta, Status, drop_nulls
+from .kind import Key, Object, ObjectMeta, Status
 from .log import Log
 from .metrics import ControllerMetrics
+from .nulls import drop_nulls
 from .patch import Json
 from .recorder import EventRecorder
 from .responses import UndecodableObject

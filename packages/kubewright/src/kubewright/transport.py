@@ -10,13 +10,13 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 import msgspec
+from msgspec import Struct
 
 from kubewright_http import ConnectError, HttpClient, HttpError, Origin, Response, origin_of
 
@@ -55,8 +55,7 @@ _READ_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 _CONNECTION_ERRORS = (HttpError, TimeoutError, OSError)
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(Struct, frozen=True):
     """One call. `operation` describes it in error messages."""
 
     method: str

@@ -18,9 +18,10 @@ import asyncio
 import heapq
 import math
 from collections import deque
-from dataclasses import dataclass
 from itertools import count
 from typing import Generic, TypeVar
+
+from msgspec import Struct
 
 from .errors import ConfigError
 from .loop_turns import LoopTurns
@@ -33,8 +34,7 @@ NORMAL_PRIORITY, LOW_PRIORITY = 0, -100
 NORMAL and overtakes them."""
 
 
-@dataclass(frozen=True)
-class Backoff:
+class Backoff(Struct, frozen=True):
     """The delay before an object is retried: doubled with each failure, reset by success.
 
     The defaults are those of client-go's ItemExponentialFailureRateLimiter in a controller.
@@ -53,8 +53,7 @@ class Backoff:
         return min(self.initial_seconds * 2.0 ** min(failures, 60), self.max_seconds)
 
 
-@dataclass(frozen=True)
-class RateLimit:
+class RateLimit(Struct, frozen=True):
     """Retries per second of all objects together, and how many may come at once.
 
     It is client-go's BucketRateLimiter: a retry waits for the longer of back-off and rate limit.

@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace as struct_replace
 
 from ..controller import Controller
 from ..errors import ConfigError, KubewrightError
@@ -280,7 +281,7 @@ class Project:
 def _find_added_permissions(without: Manager, with_feature: Manager) -> list[Permission]:
     base, extended = (
         {
-            replace(permission, verbs=(verb,))
+            struct_replace(permission, verbs=(verb,))
             for permission in manager_permissions(manager.controllers, manager.webhooks)
             for verb in permission.verbs
         }

@@ -15,7 +15,7 @@ import msgspec
 
 from kubewright.condition import Condition
 from kubewright.crd import build_crds
-from kubewright.kind import drop_nulls
+from kubewright.nulls import drop_nulls
 from kubewright.patch import Json, build_json_patch
 from kubewright.status import build_merge_patch
 from kubewright.transport import Request

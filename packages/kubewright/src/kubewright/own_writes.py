@@ -38,7 +38,7 @@ class OwnWrites(Generic[K]):
         return _Write(self._deferred, key, enqueue)
 
 
-# A class: entering and leaving a generator takes three times as long, for every status.
+# Not a generator: as a context, that takes longer, and every status needs one.
 class _Write(Generic[K]):
     def __init__(
         self, writes_by_key: dict[K, list[list[int]]], key: K, enqueue: Callable[[], None]

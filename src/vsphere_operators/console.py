@@ -13,7 +13,6 @@ from datetime import timedelta
 from typing import Any, Literal, TextIO
 
 import msgspec
-import yaml
 
 # Control characters, marks that change the direction of text, lone surrogates and line separators.
 _ESCAPED_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
@@ -97,6 +96,9 @@ def format_document(value: Any, output: str) -> str:
     plain = msgspec.to_builtins(value, enc_hook=str)
     if output == "json":
         return msgspec.json.format(msgspec.json.encode(plain), indent=2).decode()
+    # Imported here: the manager imports this module, and writes no YAML.
+    import yaml
+
     return yaml.safe_dump(plain, sort_keys=False, allow_unicode=True).rstrip()
 
 

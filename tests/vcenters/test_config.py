@@ -19,7 +19,8 @@ from vsphere_operators.vcenters.config import (
     VCenterEntry,
     parse_server_address,
 )
-from vsphere_operators.yamlfile import MAX_FILE_BYTES, YamlReader
+from vsphere_operators.yaml_reader import YamlReader
+from vsphere_operators.yamlfile import MAX_FILE_BYTES
 
 CANARY = "hunter2-canary"
 

@@ -51,9 +51,10 @@ defaults, validation, conversion. `schema` and `crd` turn the classes into CRDs,
 declarations of controllers (`permission`) into roles, and `builder` writes both as files. `command`
 is the main function of a manager, with the flags of controller-runtime. `testing` runs a real API
 server or a fake. Other modules serve these: `authorization`, `builtin` (kinds of Kubernetes),
-`decoding`, `definition`, `exec_plugin`, `flags`, `kubeconfig_file`, `listen`, `markers`, `overlay`,
-`patch`, `plural`, `quantity`, `reader` and `api_requests` (of the client), `selection` and
-`selectors` (`select`), `series`, `tls`, `watch_health`, `x509` and `yaml_text`.
+`decoding`, `definition`, `exec_plugin`, `flags`, `kubeconfig_file`, `kubeconfig_yaml`, `listen`,
+`markers`, `nulls`, `overlay`, `patch`, `plural`, `quantity`, `reader` and `api_requests` (of the
+client), `selection` and `selectors` (`select`), `series`, `tls`, `watch_health`, `x509` and
+`yaml_text`.
 """
 
 from __future__ import annotations

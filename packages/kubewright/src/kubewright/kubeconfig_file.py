@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
-import yaml
 from msgspec import Struct
 
 from .errors import ConfigError, KubeconfigError
@@ -182,7 +181,7 @@ def _parse_file(file: Path) -> _KubeconfigDocument:
     location = KubeconfigLocation(str(file))
     raw = _read_yaml(location, read_file(location, "", str(file)))
     try:
-        # An empty file is an empty kubeconfig, as in kubectl. Not strict, because `_TextLoader`
+        # An empty file is an empty kubeconfig, as in kubectl. Not strict, because the parser
         # returns the string "true" for a bool.
         document = msgspec.convert({} if raw is None else raw, _KubeconfigDocument, strict=False)
     except msgspec.ValidationError as error:
@@ -200,42 +199,14 @@ def _parse_file(file: Path) -> _KubeconfigDocument:
     return document
 
 
-class _TextLoader(yaml.SafeLoader):
-    """Reads scalars as strings and omits nulls, as kubectl: a password may consist of digits."""
-
-    yaml_constructors = yaml.SafeLoader.yaml_constructors | {
-        f"tag:yaml.org,2002:{scalar}": yaml.SafeLoader.construct_scalar
-        for scalar in ("bool", "int", "float", "timestamp")
-    }
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        node.value = [
-            (key, value) for key, value in node.value if value.tag != "tag:yaml.org,2002:null"
-        ]
-        built: dict[Any, Any] = super().construct_mapping(node, deep)
-        for key, value in node.value:
-            # The data of a plugin: it keeps the types that the plugin expects.
-            if key.value == "extension":
-                built["extension"] = yaml.safe_load(yaml.serialize(value, Dumper=yaml.SafeDumper))
-        return built
-
-
 def _read_yaml(location: KubeconfigLocation, content: bytes) -> Any:
-    # The message of the parser is left out: it quotes the line, which may hold a secret.
+    # Imported here: a manager in a Pod has no kubeconfig, and would hold the parser for nothing.
+    from .kubeconfig_yaml import KubeconfigSyntaxError, parse_kubeconfig
+
     try:
-        return yaml.load(content, _TextLoader)
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        position = f"line {mark.line + 1}, column {mark.column + 1}" if mark else "unknown line"
-        raise location.error(
-            "",
-            f"the file is not valid YAML ({position}). Check the indentation there, and quote "
-            "values that start with one of * & ! % @ or contain a colon.",
-        ) from None
-    except (yaml.YAMLError, ValueError, TypeError, LookupError, AttributeError, RecursionError):
-        raise location.error(
-            "", "the file is not YAML: it may be a binary file, or not encoded in UTF-8"
-        ) from None
+        return parse_kubeconfig(content)
+    except KubeconfigSyntaxError as error:
+        raise location.error("", str(error)) from None
 
 
 def _path_with_names(path: str, document: Any) -> str:

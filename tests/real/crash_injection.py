@@ -39,6 +39,8 @@ CrashMode = Literal["before", "sent", "answered"]
 CRASH_MODES: tuple[CrashMode, ...] = get_args(CrashMode)
 # Long enough to read a response, short enough to be killed while handling it.
 ANSWER_HANDLING_SECONDS = 0.03
+# Longer than a hand-over waits for user code before it cancels it.
+HELD_CALL_SECONDS = 2.5
 # Leader election, Events and authorization do not belong to a group.
 IGNORED_RESOURCES = {"leases", "events", "tokenreviews", "subjectaccessreviews"}
 SOAP_METHOD = re.compile(rb"<(?:\w+:)?Body[^>]*>\s*<(?:\w+:)?(\w+)")
@@ -139,7 +141,14 @@ class CrashInjector:
         return self.restart_task
 
     async def crash_manager(self, manager: int) -> None:
-        await asyncio.shield(self.start_crash(manager))
+        """Replace the manager while it waits for the response to its call."""
+        point, task = self.crash_point, self.start_crash(manager)
+        if point is not None and point.hands_over:
+            # A hand-over cancels calls to vCenter, but waits for the write of a status. The
+            # connection breaks then, as when the API server ends.
+            await asyncio.wait({task}, timeout=HELD_CALL_SECONDS)
+        else:
+            await asyncio.shield(task)
 
     async def replace_manager(self, manager: int) -> None:
         """Kill, wait until all connections of the dead manager are closed, then start another."""

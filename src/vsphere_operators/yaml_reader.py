@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from collections.abc import Mapping
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 import yaml
@@ -33,17 +33,6 @@ _TYPE_DESCRIPTIONS = _TAG_DESCRIPTIONS | {
 _TRUE_VALUES = frozenset({"true", "yes", "on"})
 
 
-class Format(Protocol[T]):
-    """The part of FileFormat that is used here."""
-
-    @property
-    def root_type(self) -> type[T]: ...
-    @property
-    def mapping_types(self) -> Mapping[str, type[Struct]]: ...
-    @property
-    def find_errors(self) -> Callable[[T], Iterable[tuple[str, str]]]: ...
-
-
 class _ValuePosition(NamedTuple):
     line: int
     type_description: str
@@ -64,23 +53,23 @@ class _NoAliasLoader(yaml.SafeLoader):
 class YamlReader(Generic[T]):
     """Converts the YAML of one file into values, and records the line of each."""
 
-    def __init__(self, file: str, file_format: Format[T]) -> None:
-        self._file, self._file_format = file, file_format
+    def __init__(
+        self, file: str, root_type: type[T], mapping_types: Mapping[str, type[Struct]]
+    ) -> None:
+        self._file, self._root_type, self._mapping_types = file, root_type, mapping_types
         self._positions: dict[str, _ValuePosition] = {"$": _ValuePosition(1, "nothing")}
 
     def decode(self, data: bytes) -> T:
         root = self._parse(data)
         if root is None:
-            first_key = self._file_format.root_type.__struct_fields__[0]
-            raise self._build_error(
+            first_key = self._root_type.__struct_fields__[0]
+            raise self.build_error(
                 "$", f"the file is empty; it must begin with `{first_key}:` and a list below it"
             )
         try:
-            content = msgspec.convert(self._convert_value(root, "$"), self._file_format.root_type)
+            content = msgspec.convert(self._convert_value(root, "$"), self._root_type)
         except msgspec.ValidationError as error:
             raise self._explain_validation_error(str(error)) from None
-        for path, message in self._file_format.find_errors(content):
-            raise self._build_error(path, message)
         return content
 
     def _parse(self, data: bytes) -> yaml.Node | None:
@@ -117,13 +106,13 @@ class YamlReader(Generic[T]):
         for key, value in node.value:
             value_path, line = f"{path}.{key.value}", key.start_mark.line + 1
             if _describe_type(key) != "a string":
-                raise self._build_error(path, "a key must be a string; put it in quotes", line)
+                raise self.build_error(path, "a key must be a string; put it in quotes", line)
             if "`" in key.value:
                 # msgspec quotes keys with it, so its messages could not be parsed.
-                raise self._build_error(path, "a key must not contain `", line)
+                raise self.build_error(path, "a key must not contain `", line)
             if key.value in mapping:
                 first_line = self._positions[value_path].line
-                raise self._build_error(
+                raise self.build_error(
                     path,
                     f"the key `{key.value}` occurs twice, first in line {first_line}; remove one",
                     line,
@@ -137,11 +126,11 @@ class YamlReader(Generic[T]):
         if located := re.fullmatch(r"(.*) - at `(\$[^`]*)`", error, re.DOTALL):
             problem, path = located[1], located[2]
         if missing := re.fullmatch(r"Object missing required field `(.*)`", problem):
-            return self._build_error(path, f"`{missing[1]}` is missing")
+            return self.build_error(path, f"`{missing[1]}` is missing")
         if unknown := re.fullmatch(r"Object contains unknown field `(.*)`", problem, re.DOTALL):
-            mapping_type = self._file_format.mapping_types[re.sub(r"\[\d+\]", "[]", path)]
+            mapping_type = self._mapping_types[re.sub(r"\[\d+\]", "[]", path)]
             # Not `password: ...`: the log would redact what follows.
-            return self._build_error(
+            return self.build_error(
                 path,
                 f"there is no key `{unknown[1]}`; "
                 f"the keys here are {', '.join(mapping_type.__struct_fields__)}",
@@ -171,9 +160,10 @@ class YamlReader(Generic[T]):
             hint = "; write a value, or leave the key out"
         elif expected == "a string" and actual not in ("a list", "a mapping"):
             hint = "; put it in quotes"
-        return self._build_error(path, f"expected {expected}, got {actual}{hint}")
+        return self.build_error(path, f"expected {expected}, got {actual}{hint}")
 
-    def _build_error(self, path: str, message: str, line: int = 0) -> ConfigError:
+    def build_error(self, path: str, message: str, line: int = 0) -> ConfigError:
+        """The error for the value at this path."""
         field = f"{path.removeprefix('$.')}: " if path != "$" else ""
         line = line or self._positions[path].line
         return ConfigError(f"{self._file} line {line}: {field}{message}")

@@ -46,7 +46,14 @@ class FileFormat(Generic[T]):
                 f"{file}: is larger than {MAX_FILE_BYTES // 1024} KiB, which no "
                 f"{self.description} needs. Check the path after {self.flag}."
             )
+        return self.decode(file, data)
+
+    def decode(self, file: str, data: bytes) -> T:
         # Imported here: most managers read no such file, and would hold the parser for nothing.
         from .yaml_reader import YamlReader
 
-        return YamlReader(file, self).decode(data)
+        reader = YamlReader(file, self.root_type, self.mapping_types)
+        content = reader.decode(data)
+        for path, message in self.find_errors(content):
+            raise reader.build_error(path, message)
+        return content

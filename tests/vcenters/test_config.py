@@ -19,7 +19,6 @@ from vsphere_operators.vcenters.config import (
     VCenterEntry,
     parse_server_address,
 )
-from vsphere_operators.yaml_reader import YamlReader
 from vsphere_operators.yamlfile import MAX_FILE_BYTES
 
 CANARY = "hunter2-canary"
@@ -41,7 +40,7 @@ vcenters:
 
 
 def parse_entries(text: str) -> tuple[VCenterEntry, ...]:
-    return YamlReader("vcenters.yaml", VCENTERS_FORMAT).decode(text.encode()).vcenters
+    return VCENTERS_FORMAT.decode("vcenters.yaml", text.encode()).vcenters
 
 
 def find_config_error(text: str) -> str:
@@ -372,7 +371,7 @@ def test_alias_bomb_is_rejected() -> None:
 
 def test_binary_file_is_rejected() -> None:
     with pytest.raises(ConfigError, match="is not YAML"):
-        YamlReader("f", VCENTERS_FORMAT).decode(b"vcenters: \xff\xfa")
+        VCENTERS_FORMAT.decode("f", b"vcenters: \xff\xfa")
 
 
 def test_a_file_is_read(tmp_path: Path) -> None:

@@ -280,6 +280,27 @@ async def test_time_limit_covers_the_whole_response(client: HttpClient, start: b
         assert (client.used_count, client.idle_count) == (0, 0)
 
 
+@pytest.mark.parametrize(("first_seconds", "second_seconds"), [(30, 0.3), (0.2, 1.0)])
+async def test_each_request_over_a_connection_has_its_own_deadline(
+    client: HttpClient, first_seconds: float, second_seconds: float
+) -> None:
+    async def answer_the_first(exchange: Exchange) -> None:
+        if len(server.requests) == 1:
+            await exchange.send(OK)
+        else:
+            await asyncio.Event().wait()
+
+    loop = asyncio.get_running_loop()
+    async with run_server(answer_the_first) as server:
+        await get(client, server.origin, seconds=first_seconds)
+        started = loop.time()
+        with pytest.raises(TimeoutError):
+            await get(client, server.origin, seconds=second_seconds)
+        # The loop may call a timer early by as much as its clock's resolution.
+        assert loop.time() - started > second_seconds - 0.05
+        assert server.connections == 1
+
+
 async def test_stream_arrives_as_it_is_sent_and_times_out_when_idle(client: HttpClient) -> None:
     more = asyncio.Event()
 

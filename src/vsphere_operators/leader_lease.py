@@ -37,8 +37,15 @@ class LeaseState(Struct, frozen=True, kw_only=True):
             self.holder and self.renewed_at is not None and now - self.renewed_at <= self.duration
         )
 
+    @property
+    def was_never_held(self) -> bool:
+        """Whether it is as the chart creates it: no manager has been leader yet."""
+        return not self.holder and self.renewed_at is None
+
     def describe_end(self, now: datetime) -> str:
         """When, and how, the last manager stopped renewing."""
+        if self.was_never_held:
+            return f"no manager has held lease {self.key} yet"
         if self.renewed_at is None:
             return f'lease {self.key} of "{self.holder}" has no valid renewTime'
         age = f"{format_age(now - self.renewed_at)} ago"

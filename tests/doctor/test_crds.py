@@ -15,6 +15,7 @@ from kubewright.testing.fake import FakeApi
 from vsphere_operators.doctor.crds import _diff_specs, check
 from vsphere_operators.doctor.installation import Installation
 from vsphere_operators.kinds.hostinfo import HostInfo
+from vsphere_operators.kinds.vmgroup import VmGroup
 
 
 def installed_crd_spec() -> dict[str, Any]:
@@ -59,6 +60,15 @@ async def test_crd_in_deletion_is_a_problem(readable: bool, remaining: str) -> N
     )
     assert finding.fix.startswith(f"kubectl wait --for=delete crd/{name} ")
     assert "kubectl apply --server-side -k config/crd" in finding.fix
+
+
+async def test_deletion_of_vmgroups_destroys_vms() -> None:
+    api = FakeApi([VmGroup])
+    (crd,) = api.objects.values()
+    crd["metadata"]["deletionTimestamp"] = "2026-11-16T12:00:00Z"
+    (finding,) = [finding async for finding in check(Client(api), [VmGroup], Installation())]
+    assert "with all its objects: 0 remain." in finding.message
+    assert "destroys the VMs of each VmGroup" in finding.message
 
 
 JSON_VALUES = st.recursive(

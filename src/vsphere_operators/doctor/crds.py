@@ -9,10 +9,14 @@ from kubewright import Client, Key, Object, kind
 from kubewright.crd import build_crds
 from kubewright.errors import Forbidden, KubewrightError, NotFound
 
+from ..kinds.vmgroup import VmGroup
 from .finding import Finding, ok, problem, warning
 from .installation import Installation
 
 _INSTALL_COMMAND = "kubectl apply --server-side -k config/crd"
+_VMGROUP_DELETION = (
+    " The manager destroys the VMs of each VmGroup first, unless it has deletionPolicy: Orphan."
+)
 _MAX_PATHS_SHOWN = 3
 # Lists in a CRD are compared by item: versions by name, printer columns by name or jsonPath.
 _LIST_ITEM_KEYS = ("name", "jsonPath")
@@ -81,7 +85,7 @@ async def _check_deletion(
         f"{name} has been in deletion since {crd.metadata.deletionTimestamp:%Y-%m-%dT%H:%M:%SZ}, "
         f"with all its objects: {remaining}. No object of this kind can be created. Objects with "
         "a finalizer remain until the manager removes it, so a manager must run. When the CRD is "
-        "deleted, install it again.",
+        f"deleted, install it again.{_VMGROUP_DELETION if kind is VmGroup else ''}",
         f"kubectl wait --for=delete crd/{name} --timeout=5m && {install_command}"
         f"   # what remains: kubectl get {name} -A",
     )

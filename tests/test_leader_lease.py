@@ -120,7 +120,7 @@ async def warn(api: FakeApi, caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records]
 
 
-async def test_manager_beside_an_active_leader_warns(caplog: pytest.LogCaptureFixture) -> None:
+async def test_second_manager_warns_of_the_active_one(caplog: pytest.LogCaptureFixture) -> None:
     api = FakeApi()
     api.add(make_lease("ops"), make_lease("a", 60), make_lease("b", holder=""))
     (message,) = await warn(api, caplog)

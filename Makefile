@@ -220,7 +220,9 @@ cluster: ## Fail with an explanation if no cluster is configured
 	  (IFS=:; grep -Eqs "current-context[\"']?: *[\"']?[^\"' ]" \
 	    $${KUBECONFIG:-$$HOME/.kube/config}) || \
 	  { echo "No Kubernetes cluster is configured: set KUBECONFIG," \
-	    "or create a local cluster with: make kind-up" >&2; exit 1; }
+	    "or create a local cluster with: make kind-up" >&2; \
+	    echo "Without containers, start an API server in another terminal, and paste what it" \
+	    "prints: make setup && $(BIN)/kubewright test-env --controllers" >&2; exit 1; }
 
 install: cluster $(KUBECTL_MADE) ## Install the CRDs into the cluster of your current kubeconfig
 	$(KUBECTL) apply --server-side -k config/crd

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import logging
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from kubewright import Client, ObjectMeta
+from kubewright import Client, Manager, ObjectMeta, Options
 from kubewright.builtin import Lease, LeaseSpec
 from kubewright.errors import Forbidden
 from kubewright.testing.fake import FakeApi
+from support.fake_environment import FAKE_CONNECTION
+from vsphere_operators.build import build
 from vsphere_operators.leader_lease import (
     LEASE_NAME,
+    SYSTEM_NAMESPACE,
+    ActiveLeaderWarning,
     LeaseState,
     describe_staleness,
     find_leases,
     read_lease,
 )
+from vsphere_operators.settings.flags import Settings
 
 NOW = datetime(2026, 11, 16, 12, tzinfo=UTC)
 
@@ -77,6 +83,15 @@ def test_invalid_renew_time_is_an_unknown_time(renew_time: str) -> None:
     assert "The objects are of an unknown time" in describe(lease)
 
 
+def test_lease_that_was_never_held() -> None:
+    lease = Lease(metadata=ObjectMeta(namespace="a", name=LEASE_NAME))
+    message = describe(lease)
+    assert message.startswith(
+        f"No manager is active: no manager has held lease a/{LEASE_NAME} yet. The objects are of "
+        "an unknown time"
+    )
+
+
 async def find(api: FakeApi) -> list[str]:
     leases: list[LeaseState] = await find_leases(Client(api), ["mine"])
     return sorted(lease.key.namespace for lease in leases)
@@ -96,3 +111,43 @@ async def test_without_permission_to_list_the_given_namespaces_are_read() -> Non
     api.fail_next("GET", "/leases", Forbidden("leases is forbidden"), times=2)
     with pytest.raises(Forbidden):
         await find(api)
+
+
+async def warn(api: FakeApi, caplog: pytest.LogCaptureFixture) -> list[str]:
+    caplog.clear()
+    with caplog.at_level(logging.INFO):
+        await ActiveLeaderWarning(Client(api), "default", lambda: NOW).run()
+    return [record.getMessage() for record in caplog.records]
+
+
+async def test_second_manager_warns_of_the_active_one(caplog: pytest.LogCaptureFixture) -> None:
+    api = FakeApi()
+    api.add(make_lease("ops"), make_lease("a", 60), make_lease("b", holder=""))
+    (message,) = await warn(api, caplog)
+    assert message.startswith(
+        f'another manager is active: "pod-1" holds the lease ops/{LEASE_NAME}.'
+    )
+    assert "kubectl -n ops scale deployment" in message
+    assert "-leader-elect -leader-election-namespace=ops" in message
+    assert api.writes() == []
+    assert await warn(FakeApi(), caplog) == []
+
+
+async def test_warning_without_permission_to_list(caplog: pytest.LogCaptureFixture) -> None:
+    api = FakeApi()
+    api.add(make_lease(SYSTEM_NAMESPACE))
+    api.fail_next("GET", "/leases", Forbidden("leases is forbidden"))
+    assert len(await warn(api, caplog)) == 1
+    api.fail_next("GET", "/leases", Forbidden("leases is forbidden"), times=3)
+    assert await warn(api, caplog) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "warns"),
+    [(Options(), True), (Options(leader_election=True), False), (Options(shards=2), False)],
+)
+def test_only_a_manager_without_leader_election_warns(options: Options, warns: bool) -> None:
+    manager = Manager(FAKE_CONNECTION, options)
+    build(manager, Settings())
+    warnings = [item for item in manager._runnables if isinstance(item, ActiveLeaderWarning)]
+    assert bool(warnings) is warns

@@ -43,6 +43,7 @@ from .kinds.vmgroup.reconciler import GroupReconciler
 from .kinds.vmgroup.replica_vms import groups_by_vm
 from .kinds.vmgroup.triggers import VmGroupTriggers, notify_group
 from .kinds.vminfo import VMInfoController
+from .leader_lease import ActiveLeaderWarning
 from .node_labels.cleanup import NodeLabelCleanup
 from .node_labels.controller import NodeLabelController
 from .node_labels.writer import NodeWriter
@@ -64,6 +65,8 @@ _LOOPBACK_HOSTS = ("127.0.0.1", "::1", "localhost")
 
 def build(manager: Manager, settings: Settings) -> None:
     register_build_info(manager.metrics)
+    if not manager.options.elects_leader:
+        manager.add_runnable(ActiveLeaderWarning(manager.client, manager.namespace))
     vcenters = _build_vcenters(manager, settings)
     manager.add(HostInfoController(vcenters))
     manager.add(VMInfoController(vcenters))

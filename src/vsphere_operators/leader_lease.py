@@ -6,14 +6,16 @@ its own until when every status is known to be true. A manager without leader el
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 
 from msgspec import Struct
 
 from kubewright import Client, Key
 from kubewright.builtin import Lease
-from kubewright.errors import Forbidden, NotFound
+from kubewright.condition import utc_now
+from kubewright.errors import Forbidden, KubewrightError, NotFound
+from kubewright.log import Log
 
 from .console import format_age
 
@@ -37,8 +39,15 @@ class LeaseState(Struct, frozen=True, kw_only=True):
             self.holder and self.renewed_at is not None and now - self.renewed_at <= self.duration
         )
 
+    @property
+    def was_never_held(self) -> bool:
+        """Whether it is as the chart creates it: no manager has been leader yet."""
+        return not self.holder and self.renewed_at is None
+
     def describe_end(self, now: datetime) -> str:
         """When, and how, the last manager stopped renewing."""
+        if self.was_never_held:
+            return f"no manager has held lease {self.key} yet"
         if self.renewed_at is None:
             return f'lease {self.key} of "{self.holder}" has no valid renewTime'
         age = f"{format_age(now - self.renewed_at)} ago"
@@ -110,4 +119,38 @@ def describe_staleness(leases: Sequence[LeaseState], now: datetime) -> str:
     return (
         f"No manager is active: {ends}. The objects are {moment}, whatever their conditions show. "
         "Run `manager doctor`."
+    )
+
+
+class ActiveLeaderWarning:
+    """Warns a manager without leader election, as of `make run`, that another manager is active.
+
+    It runs next to the controllers, so it delays none of them.
+    """
+
+    def __init__(
+        self, client: Client, namespace: str, clock: Callable[[], datetime] = utc_now
+    ) -> None:
+        self._client, self._namespace, self._clock = client, namespace, clock
+
+    async def run(self) -> None:
+        log = Log("setup")
+        try:
+            leases = await find_leases(self._client, [self._namespace, SYSTEM_NAMESPACE])
+        except KubewrightError as error:
+            log.debug("it is unknown whether another manager is active", error=error)
+            return
+        for lease in leases:
+            if lease.is_active(self._clock()):
+                log.warning(_describe_two_managers(lease))
+
+
+def _describe_two_managers(lease: LeaseState) -> str:
+    namespace = lease.key.namespace
+    return (
+        f'another manager is active: "{lease.holder}" holds the lease {lease.key}. This manager '
+        "runs without -leader-elect, so both act on the same objects, unless they have different "
+        f"-watch-namespaces. Stop the other one: kubectl -n {namespace} scale deployment "
+        "-l control-plane=controller-manager --replicas=0. Or start this one with -leader-elect "
+        f"-leader-election-namespace={namespace}: it then waits until the other one ends."
     )

@@ -60,6 +60,14 @@ def test_lease_without_an_active_manager_is_a_problem(
     assert finding.fix.startswith(restart) if level == "problem" else not finding.fix
 
 
+def test_lease_of_the_chart_was_never_held() -> None:
+    finding = check_lease(read_lease(make_lease("a", LeaseSpec())), NOW)
+    assert finding.level == "problem"
+    assert finding.message.startswith(f"No manager has been leader yet (lease a/{LEASE_NAME}).")
+    assert "Since then" not in finding.message
+    assert finding.fix == "kubectl -n a get pods,events"
+
+
 async def check(
     api: FakeApi, *, leader_election: bool = True, is_namespace_set: bool = False
 ) -> list[Finding]:

@@ -7,12 +7,16 @@ from typing import Any
 
 from kubewright import Client, Key, Object, kind
 from kubewright.crd import build_crds
-from kubewright.errors import Forbidden, NotFound
+from kubewright.errors import Forbidden, KubewrightError, NotFound
 
+from ..kinds.vmgroup import VmGroup
 from .finding import Finding, ok, problem, warning
 from .installation import Installation
 
 _INSTALL_COMMAND = "kubectl apply --server-side -k config/crd"
+_VMGROUP_DELETION = (
+    " The manager destroys the VMs of each VmGroup first, unless it has deletionPolicy: Orphan."
+)
 _MAX_PATHS_SHOWN = 3
 # Lists in a CRD are compared by item: versions by name, printer columns by name or jsonPath.
 _LIST_ITEM_KEYS = ("name", "jsonPath")
@@ -53,7 +57,10 @@ async def check(
                 crd = await client.get(CustomResourceDefinition, key)
             except NotFound:
                 crd = None
-            findings += _compare_crd(kind, crd, install_command)
+            if crd is not None and crd.metadata.deletionTimestamp is not None:
+                findings.append(await _check_deletion(client, kind, crd, install_command))
+            else:
+                findings += _compare_crd(kind, crd, install_command)
     except Forbidden:
         # The manager's own role does not include CRDs, so this is normal inside its Pod.
         yield ok(
@@ -66,6 +73,30 @@ async def check(
         yield finding
     if not findings:
         yield ok("CRDs", f"{count} installed; schemas match this version of the manager")
+
+
+async def _check_deletion(
+    client: Client, kind: type[Object], crd: CustomResourceDefinition, install_command: str
+) -> Finding:
+    name = crd.metadata.name
+    remaining = await _count_remaining(client, kind)
+    return problem(
+        "CRDs",
+        f"{name} has been in deletion since {crd.metadata.deletionTimestamp:%Y-%m-%dT%H:%M:%SZ}, "
+        f"with all its objects: {remaining}. No object of this kind can be created. Objects with "
+        "a finalizer remain until the manager removes it, so a manager must run. When the CRD is "
+        f"deleted, install it again.{_VMGROUP_DELETION if kind is VmGroup else ''}",
+        f"kubectl wait --for=delete crd/{name} --timeout=5m && {install_command}"
+        f"   # what remains: kubectl get {name} -A",
+    )
+
+
+async def _count_remaining(client: Client, kind: type[Object]) -> str:
+    try:
+        count = sum([len(page.items) async for page in client.list_pages(kind)])
+    except KubewrightError:
+        return "their number is unknown because they cannot be listed"
+    return f"{count} remain{'s' if count == 1 else ''}"
 
 
 def _compare_crd(

@@ -48,6 +48,14 @@ def check_lease(lease: LeaseState, now: datetime) -> Finding:
         if (count := shard_count_of(lease)) > 1:
             return ok("leader", f"Replicas share {count} shards (lease {lease.key})")
         return ok("leader", f'"{lease.holder}" is the leader (lease {lease.key})')
+    namespace = lease.key.namespace
+    if lease.was_never_held:
+        return problem(
+            "leader",
+            f"No manager has been leader yet (lease {lease.key}). The Pods and their events show "
+            "why no manager has started.",
+            f"kubectl -n {namespace} get pods,events",
+        )
     lease_state = lease.describe_end(now)
     if lease.renewed_at is None and lease.holder:
         return warning("leader", f"The leader is unknown: {lease_state}")
@@ -55,7 +63,7 @@ def check_lease(lease: LeaseState, now: datetime) -> Finding:
         "leader",
         f"No active leader: {lease_state}. Since then no object is updated, and no VmGroup is "
         "repaired. Start the manager, or delete the lease if it is not needed any more.",
-        f"kubectl -n {lease.key.namespace} rollout restart deployment "
+        f"kubectl -n {namespace} rollout restart deployment "
         "-l control-plane=controller-manager"
         "   # with 0 replicas: scale it; without a Deployment: make run",
     )

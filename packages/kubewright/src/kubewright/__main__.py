@@ -16,7 +16,8 @@ def main() -> int:
             raise
         print(
             f"kubewright: the package {error.name} is not installed. "
-            "Install the builder with: pip install 'kubewright[builder]'",
+            "Install the builder with: pip install 'kubewright[builder]'. "
+            "In a clone or a generated project: make setup",
             file=sys.stderr,
         )
         return 1

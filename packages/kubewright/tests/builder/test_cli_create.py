@@ -509,4 +509,6 @@ def test_without_click_the_command_names_what_to_install(
         monkeypatch.delitem(sys.modules, module)
     monkeypatch.setitem(sys.modules, "click", None)
     assert run_entry_point() == 1
-    assert "pip install 'kubewright[builder]'" in capsys.readouterr().err
+    message = capsys.readouterr().err
+    assert "pip install 'kubewright[builder]'" in message
+    assert "In a clone or a generated project: make setup" in message

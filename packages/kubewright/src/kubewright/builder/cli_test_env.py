@@ -86,7 +86,8 @@ def _running_control_plane(*, controllers: bool) -> Iterator[ControlPlane]:
     except ModuleNotFoundError as error:
         raise ConfigError(
             f"the package {error.name} is not installed. "
-            "Install the test environment with: pip install 'kubewright[testing]'"
+            "Install the test environment with: pip install 'kubewright[testing]'. "
+            "In a clone or a generated project: make setup"
         ) from None
     names = ["etcd", "kube-apiserver", "kubectl"]
     binaries = find_binaries([*names, "kube-controller-manager"] if controllers else names)

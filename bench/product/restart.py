@@ -1,17 +1,19 @@
 """A second start with objects that have their status: the time until the contender is idle.
 
-It is idle when it has used little CPU for a while. The resourceVersions of the objects and the
-counters of the API server show whether it has written anything.
+It is idle when it has used little CPU for a while, on a machine that was not busy either: it may
+otherwise wait for the API server, or for a turn on a core. The resourceVersions of the objects and
+the counters of the API server show whether it has written anything.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from dataclasses import dataclass
 
 from bench.cluster import BenchError, count_write_requests
-from bench.process_stats import cpu_seconds, memory_bytes
+from bench.process_stats import cpu_seconds, machine_cpu_seconds, memory_bytes
 from bench.product.contenders import Contender
 from bench.product.environment import Environment, new_objects
 from bench.product.equal_work import Reference
@@ -22,6 +24,8 @@ from vsphere_operators.kinds.hostinfo import HostInfo
 _SAMPLE_SECONDS = 0.1
 _IDLE_SAMPLES = 20
 _IDLE_CPU_SHARE = 0.10
+# Of all cores.
+_QUIET_MACHINE_SHARE = 0.5
 _TIMEOUT_SECONDS = 120.0
 
 
@@ -57,7 +61,7 @@ class Restart:
 async def _wait_until_idle(process: Process) -> tuple[float, float]:
     """Seconds and CPU seconds from the start until the process is idle."""
     started = time.monotonic()
-    samples = [(0.0, 0.0)]
+    samples = [(0.0, 0.0, machine_cpu_seconds())]
     while time.monotonic() - started < _TIMEOUT_SECONDS:
         await asyncio.sleep(_SAMPLE_SECONDS)
         if not process.is_running:
@@ -65,10 +69,14 @@ async def _wait_until_idle(process: Process) -> tuple[float, float]:
                 f"{process.name} exited unexpectedly. The end of its log:\n"
                 f"{process.read_log_tail()}"
             )
-        samples.append((time.monotonic() - started, cpu_seconds(process.pid)))
+        samples.append(
+            (time.monotonic() - started, cpu_seconds(process.pid), machine_cpu_seconds())
+        )
         if len(samples) > _IDLE_SAMPLES:
-            since, cpu_before = samples[-_IDLE_SAMPLES - 1]
-            now, cpu_now = samples[-1]
-            if cpu_now - cpu_before < _IDLE_CPU_SHARE * (now - since):
+            since, cpu_before, machine_before = samples[-_IDLE_SAMPLES - 1]
+            now, cpu_now, machine_now = samples[-1]
+            all_cores = (now - since) * (os.cpu_count() or 1)
+            is_quiet = machine_now - machine_before < _QUIET_MACHINE_SHARE * all_cores
+            if is_quiet and cpu_now - cpu_before < _IDLE_CPU_SHARE * (now - since):
                 return since, cpu_before
     raise BenchError(f"{process.name} was not idle within {_TIMEOUT_SECONDS:g} s")

@@ -118,7 +118,10 @@ class Undeployer:
 
     def run(self, command: str, *arguments: str) -> int:
         kubectl = str(self.plane.binaries["kubectl"])
-        return main([command, "--project", str(self.root), "--kubectl", kubectl, *arguments])
+        image = ("--image", "example.com/greeter:v1") if command == "deploy" else ()
+        return main(
+            [command, "--project", str(self.root), "--kubectl", kubectl, *image, *arguments]
+        )
 
     def write_overlay(
         self,

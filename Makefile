@@ -11,7 +11,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 CONTAINER_TOOL ?= docker
 # Empty for the image that is deployed already; the image that is built is then controller:latest.
 IMG ?=
-IMAGE := $(or $(IMG),controller:latest)
+IMAGE = $(or $(IMG),controller:latest)
 # The kustomization to deploy; empty for that of the last time, at first config/default.
 OVERLAY ?=
 VERSION = $(shell awk -F '"' '/^version = /{print $$2; exit}' pyproject.toml)
@@ -334,7 +334,7 @@ chart-sign: ## Sign the pushed chart by its digest, without a key: CHART_REPOSIT
 
 images: setup binaries ## List the images that an installation pulls, for a mirror: IMG=...
 	@$(BIN)/python -m kubewright.testing.go_module testenv/helm --into $(TESTENV)
-	@$(BIN)/python -m hack.images --image $(IMG)
+	@$(BIN)/python -m hack.images --image $(IMAGE)
 
 ##@ Measure
 

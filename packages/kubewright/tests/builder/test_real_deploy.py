@@ -227,15 +227,54 @@ def test_overlay_outside_of_the_project_is_refused(
         assert f"the overlay {overlay} is not in the project {deployer.root}" in error
 
 
-def test_change_of_another_program_is_a_conflict(deployer: Deployer) -> None:
+def test_change_of_another_program_is_a_conflict(
+    deployer: Deployer, capfd: pytest.CaptureFixture[str]
+) -> None:
     assert deployer.deploy() == 0
     deployer.plane.kubectl(
         "-n", NAMESPACE, "set", "image", f"deployment/{DEPLOYMENT}", "manager=example.com/other"
     )
     assert deployer.deploy() != 0
+    error = capfd.readouterr().err
+    assert "The objects without an error were applied." in error
+    command = "make deploy OVERLAY=config/default ARGS=--force-conflicts"
+    assert error.rstrip().endswith(
+        f"To overwrite the fields that another program has set, run: {command}"
+    )
     assert deployer.deploy("--force-conflicts") == 0
     (container,) = deployer.get()["spec"]["template"]["spec"]["containers"]
     assert container["image"] == "example.com/greeter:v1"
+
+
+def test_without_an_image_the_image_of_the_deployment_is_kept(
+    deployer: Deployer, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert deployer.deploy(image="") == 1
+    error = capfd.readouterr().err
+    assert error == "kubewright: IMG is not set: make deploy IMG=example.com/greeter:v1\n"
+    assert deployer.deploy(image="example.com/greeter:v7") == 0
+    assert deployer.deploy(image="") == 0
+    (container,) = deployer.get()["spec"]["template"]["spec"]["containers"]
+    assert container["image"] == "example.com/greeter:v7"
+    assert deployer.deploy(image="controller:latest") == 0
+
+
+@pytest.mark.parametrize("name", ["kustomization.yml", "Kustomization"])
+def test_deployment_without_a_namespace(deployer: Deployer, name: str) -> None:
+    """It is created in the namespace of the kubeconfig."""
+    folder = deployer.root / "config/overlays/bare"
+    folder.mkdir()
+    patch = "patch: '[{op: remove, path: /metadata/namespace}]'"
+    (folder / name).write_text(
+        f"resources: [../../default]\npatches: [{{target: {{kind: Deployment}}, {patch}}}]\n"
+    )
+    try:
+        assert deployer.deploy("--overlay", "config/overlays/bare") == 0
+        record = deployer.plane.kubectl("get", "configmap", f"{DEPLOYMENT}-deployed", "-o", "yaml")
+        assert f"Deployment.apps default/{DEPLOYMENT}\n" in record
+    finally:
+        names = (f"deployment/{DEPLOYMENT}", f"configmap/{DEPLOYMENT}-deployed")
+        deployer.plane.kubectl("delete", "--ignore-not-found", *names)
 
 
 def test_permission_to_list_deployments_is_optional(

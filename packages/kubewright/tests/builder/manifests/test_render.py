@@ -13,7 +13,7 @@ import yaml
 from kubewright.builder.api_docs import _render_rows
 from kubewright.builder.cli import main
 from kubewright.builder.manifests.deployment import manager_labels
-from kubewright.builder.manifests.installer import replace_image, _run_kustomize, find_manager
+from kubewright.builder.manifests.installer import _run_kustomize, find_manager, replace_image
 from kubewright.builder.project import Project
 from kubewright.builtin import ConfigMap, Node
 from kubewright.controller import Controller

@@ -36,9 +36,11 @@ class Undeployer:
 
     def run(self, command: str, *arguments: str) -> int:
         kubectl = str(self.plane.binaries["kubectl"])
-        image = ("--image", "example.com/greeter:v1") if command == "deploy" else ()
+        options = (
+            ("--image", "example.com/greeter:v1") if command == "deploy" else ("--timeout", "60")
+        )
         return main(
-            [command, "--project", str(self.root), "--kubectl", kubectl, *image, *arguments]
+            [command, "--project", str(self.root), "--kubectl", kubectl, *options, *arguments]
         )
 
     def write_overlay(

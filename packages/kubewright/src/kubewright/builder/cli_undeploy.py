@@ -98,7 +98,7 @@ def undeploy(root: Path, overlay: str, timeout_seconds: int, kubectl: str) -> in
     if not objects:
         click.echo(f"nothing of {target} was found in {cluster.describe()}", err=True)
         return 0
-    references = frozenset(target.references | target.records)
+    references = target.records.union(map(Reference.of, objects))
     checks = [
         NamespaceCheck(cluster, project, item["metadata"]["name"], crds, references)
         for item in namespaces

@@ -208,9 +208,15 @@ class Cluster:
 
 
 def was_applied(item: Object) -> bool:
-    """Whether `kubectl apply` has set fields of it."""
-    return _LAST_APPLIED in (item["metadata"].get("annotations") or {}) or any(
-        is_apply(entry) for entry in list_managed_fields(item)
+    """Whether `kubectl apply` has set fields of it.
+
+    An object with only a name, such as a ServiceAccount, has no managedFields.
+    """
+    entries = list_managed_fields(item)
+    return (
+        not entries
+        or _LAST_APPLIED in (item["metadata"].get("annotations") or {})
+        or any(map(is_apply, entries))
     )
 
 

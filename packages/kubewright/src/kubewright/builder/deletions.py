@@ -32,7 +32,7 @@ from .installations import Installation, Writers, list_other_operators, read_acc
 from .manifests.installer import Object, split_installer
 
 _MAX_LISTED_OBJECTS = 10
-# kubectl ends by itself; this is for a server that does not respond.
+# Added to the timeout of kubectl, for a server that does not respond.
 _MARGIN_SECONDS = 30
 
 

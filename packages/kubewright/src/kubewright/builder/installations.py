@@ -137,9 +137,9 @@ def list_other_operators(
     Their roles name a kind: a wildcard for all kinds is no sign that they use it.
     """
     deployments = _list_deployments(cluster, ("-l", f"{_ROLE_LABEL}=controller-manager"))
-    known = {(item.namespace, item.name) for item in installations}
+    names = {(item.namespace, item.name) for item in installations}
     others = [
-        item for item in _combine(deployments, ()) if (item.namespace, item.name) not in known
+        item for item in _combine(deployments, ()) if (item.namespace, item.name) not in names
     ]
     if not others or not crds:
         return []

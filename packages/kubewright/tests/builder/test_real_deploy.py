@@ -237,7 +237,7 @@ def test_change_of_another_program_is_a_conflict(
     assert deployer.deploy() != 0
     error = capfd.readouterr().err
     assert "The objects without an error were applied." in error
-    command = "make deploy OVERLAY=config/default ARGS=--force-conflicts"
+    command = "make deploy OVERLAY=config/default IMG=example.com/greeter:v1 ARGS=--force-conflicts"
     assert error.rstrip().endswith(
         f"To overwrite the fields that another program has set, run: {command}"
     )

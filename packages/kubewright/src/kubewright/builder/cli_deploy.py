@@ -108,18 +108,20 @@ def deploy(
     _set_image(project, rendering, image, own)
     if not overlay:
         click.echo(f"deploying {rendering.overlay}", err=True)
-    deployment = _Deployment(cluster, project, rendering, _read_old_record(own, installations))
+    old = _read_old_record(own, installations)
+    deployment = _Deployment(cluster, project, rendering, old, image)
     return deployment.apply(force_conflicts)
 
 
 class _Deployment:
     def __init__(
-        self, cluster: Cluster, project: Project, rendering: Rendering, old: Record
+        self, cluster: Cluster, project: Project, rendering: Rendering, old: Record, image: str
     ) -> None:
         self._cluster = cluster
         self._project = project
         self._rendering = rendering
         self._old = old
+        self._image = image
         self._new = rendering.references
 
     def apply(self, force_conflicts: bool) -> int:
@@ -198,6 +200,8 @@ class _Deployment:
 
     def _report_failure(self, error: str, applied: str) -> None:
         command = f"make deploy OVERLAY={self._rendering.overlay}"
+        if self._image:
+            command += f" IMG={self._image}"
         lines = [
             f"kubewright: not everything was applied, for the reason above. {applied}",
             f"To try again, run: {command}",

@@ -95,7 +95,7 @@ def undeploy(root: Path, overlay: str, timeout_seconds: int, kubectl: str) -> in
     if unapplied:
         names = format_names(unapplied, limit=20)
         click.echo(f"kept, because kubectl apply has not created it: {names}", err=True)
-    if not objects:
+    if not objects and not target.records:
         click.echo(f"nothing of {target} was found in {cluster.describe()}", err=True)
         return 0
     references = target.records.union(map(Reference.of, objects))

@@ -17,6 +17,7 @@ from .manifests.installer import Object
 from .program import run_program
 
 _READ_TIMEOUT_SECONDS = 60
+_MIN_READ_TIMEOUT_SECONDS = 10
 # A line of the log of client-go, such as `E1118 12:00:00.000000 1 memcache.go:265] ...`. If the API
 # server is down, kubectl logs the same error five times before its own message.
 _LOG_LINE = re.compile(r"^[EWI]\d{4} \d\d:\d\d:\d\d\.\d+ ")
@@ -66,7 +67,7 @@ class Cluster:
 
     kubectl: str
     deadline: float = math.inf
-    """Of the monotonic clock: no call of kubectl lasts longer."""
+    """Of the monotonic clock. A call of kubectl ends at most 10 s later."""
 
     def list_objects(self, *arguments: str, subject: str) -> list[Object]:
         """What `kubectl get` finds. The subject is for the error message."""
@@ -190,9 +191,10 @@ class Cluster:
     ) -> str:
         process = run_program(
             [self.kubectl, *arguments],
-            min(_READ_TIMEOUT_SECONDS, max(1, round(self.deadline - time.monotonic())))
-            if self.deadline < math.inf
-            else _READ_TIMEOUT_SECONDS,
+            max(
+                _MIN_READ_TIMEOUT_SECONDS,
+                min(_READ_TIMEOUT_SECONDS, self.deadline - time.monotonic()),
+            ),
             subject=f"kubectl for {subject}",
             advice="Check that the API server of your kubeconfig responds",
             stdin=stdin,

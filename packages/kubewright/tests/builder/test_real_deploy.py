@@ -264,9 +264,14 @@ def test_deployment_without_a_namespace(deployer: Deployer, name: str) -> None:
     """It is created in the namespace of the kubeconfig."""
     folder = deployer.root / "config/overlays/bare"
     folder.mkdir()
-    patch = "patch: '[{op: remove, path: /metadata/namespace}]'"
     (folder / name).write_text(
-        f"resources: [../../default]\npatches: [{{target: {{kind: Deployment}}, {patch}}}]\n"
+        """
+resources: [../../default]
+patches:
+  - target: {kind: Deployment}
+    patch: |
+      - {op: remove, path: /metadata/namespace}
+"""
     )
     try:
         assert deployer.deploy("--overlay", "config/overlays/bare") == 0

@@ -263,7 +263,7 @@ def test_uninstall_has_the_checks_of_undeploy(
     crd = plane.kubectl("get", "crd", "roads.demo.example.com", "-o", "yaml")
     assert "deletionTimestamp" not in crd
     assert undeployer.run("uninstall") == 0
-    assert "\n  3 CustomResourceDefinition\n" in capfd.readouterr().err
+    assert "\n  4 CustomResourceDefinition\n" in capfd.readouterr().err
     assert not undeployer.has("crd", "roads.demo.example.com")
     assert undeployer.run("uninstall") == 0
     assert "no CRD of config/crd was found in " in capfd.readouterr().err

@@ -108,7 +108,7 @@ def test_removes_the_overlay_that_was_deployed(
     output = capfd.readouterr()
     subject = f"Deployment {NAMESPACE}/{MANAGER} (the overlay {OVERLAY})"
     assert output.err.startswith(f"removing {subject} from {plane.url} (context ")
-    assert "\n  3 CustomResourceDefinition\n" in output.err
+    assert "\n  4 CustomResourceDefinition\n" in output.err
     deleted = [line for line in output.out.splitlines() if " deleted" in line]
     assert deleted[0].startswith("customresourcedefinition.apiextensions.k8s.io ")
     assert 'clusterrole.rbac.authorization.k8s.io "only-in-the-overlay" deleted' in deleted

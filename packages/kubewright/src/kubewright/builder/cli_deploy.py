@@ -47,7 +47,9 @@ from .project import PLACEHOLDER_IMAGE, Project
 from .records import Record
 from .terminal import PROJECT_OPTION
 
-# The deletion of an object in these groups deletes nothing outside of the cluster.
+# The deletion of these deletes what they contain.
+_KINDS_WITH_DATA = frozenset({"Namespace", "PersistentVolume", "PersistentVolumeClaim"})
+# The deletion of other objects in these groups deletes nothing outside of the cluster.
 _BUILT_IN_GROUPS = frozenset({"", "apps", "autoscaling", "batch", "policy"}) | {
     f"{name}.k8s.io"
     for name in ("admissionregistration", "networking", "rbac.authorization", "scheduling")
@@ -178,7 +180,7 @@ class _Deployment:
         deletable = [
             item
             for item in left
-            if item["kind"] != "Namespace"
+            if item["kind"] not in _KINDS_WITH_DATA
             and Reference.of(item).group in _BUILT_IN_GROUPS
             and not list_finalizers(item)
         ]
@@ -187,7 +189,7 @@ class _Deployment:
             "`make undeploy` removes them, too."
         ]
         if deletable:
-            lines.append("To remove the objects that only the earlier deploy has, run:")
+            lines.append("To remove them now, run:")
             lines += [f"  {_format_deletion(Reference.of(item))}" for item in deletable]
         others = [item for item in left if item not in deletable]
         if others:

@@ -9,7 +9,9 @@ KUBECTL_MADE = $(filter $(TESTENV)/kubectl,$(KUBECTL))
 KUBEWRIGHT := $(BIN)/python -m kubewright
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 CONTAINER_TOOL ?= docker
-IMG ?= controller:latest
+# Empty for the image that is deployed already; the image that is built is then controller:latest.
+IMG ?=
+IMAGE = $(or $(IMG),controller:latest)
 # The kustomization to deploy; empty for that of the last time, at first config/default.
 OVERLAY ?=
 VERSION = $(shell awk -F '"' '/^version = /{print $$2; exit}' pyproject.toml)
@@ -227,8 +229,8 @@ cluster: ## Fail with an explanation if no cluster is configured
 install: cluster $(KUBECTL_MADE) ## Install the CRDs into the cluster of your current kubeconfig
 	$(KUBECTL) apply --server-side -k config/crd
 
-uninstall: cluster $(KUBECTL_MADE) ## Remove the CRDs and all their objects from the cluster
-	$(KUBECTL) delete --ignore-not-found -k config/crd
+uninstall: cluster $(VENV)/ready $(KUBECTL_MADE) ## Remove the CRDs and all their objects
+	$(KUBEWRIGHT) uninstall --kubectl $(KUBECTL) $(ARGS)
 
 run: setup ## Run the manager on this machine with your kubeconfig; flags: ARGS="--zap-devel"
 	$(BIN)/manager $(ARGS)
@@ -250,20 +252,20 @@ page-pictures: setup ## Draw the pictures of the page in docs/pictures with Chro
 
 docker-build: ## Build the image: IMG=example.com/vsphere-operators:v1; CONTAINER_TOOL=podman
 	$(CONTAINER_TOOL) build --build-arg VERSION=$(VERSION) --build-arg REVISION=$(REVISION) \
-	  $(if $(BASE_DIGEST),--build-arg BASE_DIGEST=$(BASE_DIGEST) )-t $(IMG) .
+	  $(if $(BASE_DIGEST),--build-arg BASE_DIGEST=$(BASE_DIGEST) )-t $(IMAGE) .
 
 docker-push: ## Push the image
-	$(CONTAINER_TOOL) push $(IMG)
+	$(CONTAINER_TOOL) push $(IMAGE)
 
 deploy: cluster $(VENV)/ready $(KUBECTL_MADE) ## Deploy to the cluster of your kubeconfig: IMG=...
-	$(KUBEWRIGHT) deploy --image $(IMG) --kubectl $(KUBECTL) \
+	$(KUBEWRIGHT) deploy $(IMG:%=--image %) --kubectl $(KUBECTL) \
 	  $(OVERLAY:%=--overlay %) $(ARGS)
 
 undeploy: cluster $(VENV)/ready $(KUBECTL_MADE) ## Remove everything, with the CRDs' objects
 	$(KUBEWRIGHT) undeploy --kubectl $(KUBECTL) $(OVERLAY:%=--overlay %) $(ARGS)
 
 build-installer: $(VENV)/ready $(KUBECTL_MADE) ## Write what make deploy applies: dist/install.yaml
-	$(KUBEWRIGHT) build-installer --image $(IMG) --kubectl $(KUBECTL) \
+	$(KUBEWRIGHT) build-installer $(IMG:%=--image %) --kubectl $(KUBECTL) \
 	  $(OVERLAY:%=--overlay %)
 
 helm: setup ## Generate the Helm chart in charts/vsphere-operators; make manifests does it, too
@@ -282,11 +284,11 @@ kind-up: ## Create a local cluster with three nodes from local-dev-cluster/kind-
 	  $(KIND) create cluster --name $(KIND_CLUSTER) --config local-dev-cluster/kind-config.yml
 
 kind-load: ## Load the image into the local cluster: IMG=vsphere-operators:dev
-	@case "$(notdir $(IMG))" in *:latest) ;; *:*) exit 0 ;; esac; \
-	  echo "$(IMG) has the tag latest, so the nodes would pull it from a registry and ignore" \
+	@case "$(notdir $(IMAGE))" in *:latest) ;; *:*) exit 0 ;; esac; \
+	  echo "$(IMAGE) has the tag latest, so the nodes would pull it from a registry and ignore" \
 	    "the loaded image. Use another tag: IMG=vsphere-operators:dev"; exit 1
 	@mkdir -p dist
-	$(CONTAINER_TOOL) save --output dist/image.tar $(IMG)
+	$(CONTAINER_TOOL) save --output dist/image.tar $(IMAGE)
 	$(KIND) load image-archive dist/image.tar --name $(KIND_CLUSTER)
 
 kind-down: ## Delete the local cluster
@@ -315,7 +317,7 @@ image-release: ## Build the image for PLATFORMS with SBOM, and push it: IMAGE_RE
 	@mkdir -p dist
 	$(CONTAINER_TOOL) buildx build --platform $(PLATFORMS) --sbom=true --provenance=mode=max \
 	  --build-arg VERSION=$(VERSION) --build-arg REVISION=$(REVISION) \
-	  --metadata-file dist/image.json --push -t $(IMG) .
+	  --metadata-file dist/image.json --push -t $(IMAGE) .
 
 # A tag can be moved; a signature belongs to a digest. A digest replaces the tag after the last colon.
 image-sign: ## Sign the pushed image by its digest, without a key: IMAGE_REPOSITORY=...
@@ -334,7 +336,7 @@ chart-sign: ## Sign the pushed chart by its digest, without a key: CHART_REPOSIT
 
 images: setup binaries ## List the images that an installation pulls, for a mirror: IMG=...
 	@$(BIN)/python -m kubewright.testing.go_module testenv/helm --into $(TESTENV)
-	@$(BIN)/python -m hack.images --image $(IMG)
+	@$(BIN)/python -m hack.images --image $(IMAGE)
 
 ##@ Measure
 

@@ -265,14 +265,17 @@ def test_make_installs_and_deploys_with_kubectl() -> None:
         for target in CLUSTER_TARGETS
     }
     assert commands["install"] == f"{kubectl} apply --server-side -k config/crd"
-    assert commands["uninstall"] == f"{kubectl} delete --ignore-not-found -k config/crd"
+    assert commands["uninstall"].endswith(f"{python} uninstall --kubectl {kubectl}")
     assert commands["deploy"].endswith(
         f"{python} deploy --image example.com/a:v1 --kubectl {kubectl}"
     )
     (with_overlay,) = dry_run_make(
         "deploy", "OVERLAY=config/overlays/ha", "ARGS=--force-conflicts", f"KUBECTL={kubectl}"
     )[-1:]
-    assert with_overlay.endswith(" --overlay config/overlays/ha --force-conflicts")
+    # Without IMG, the image of the Deployment is kept.
+    assert with_overlay.endswith(
+        f"{python} deploy --kubectl {kubectl} --overlay config/overlays/ha --force-conflicts"
+    )
     assert commands["undeploy"].endswith(f"{python} undeploy --kubectl {kubectl}")
 
 

@@ -11,9 +11,11 @@ import pytest
 
 from kubewright.builder import complete
 from kubewright.builder.cli import main
+from kubewright.testing.controlplane import ControlPlane
 from support.golden_projects import GOLDEN
 
 from .builder_commands import PYTHON_SERVER
+from .undeployer import NAMESPACE, ONLY_IN_OVERLAY, Undeployer
 
 OPTIONAL_WEBHOOK_MAIN = '''
 from dataclasses import dataclass
@@ -98,3 +100,29 @@ def initialized_project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def project(initialized_project: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(initialized_project, tmp_path / "greeter"))
+
+
+@pytest.fixture(scope="module")
+def cleaned_plane(control_plane: ControlPlane) -> Iterator[ControlPlane]:
+    """The session's, at the end without what may affect other tests.
+
+    Not without all objects: kubectl deletes five in a second.
+    """
+    yield control_plane
+    for folder in ("config/crd", "config/webhook"):
+        control_plane.kubectl(
+            "delete", "--ignore-not-found", "-k", str(GOLDEN / "greeter" / folder)
+        )
+
+
+@pytest.fixture
+def undeployer(
+    greeter: Path, cleaned_plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Undeployer]:
+    plane = cleaned_plane
+    monkeypatch.setenv("KUBECONFIG", str(plane.admin_kubeconfig))
+    yield Undeployer(greeter, plane)
+    # The other objects stay for the next test: kubectl deletes five in a second.
+    if plane.kubectl("get", "--ignore-not-found", "namespace", NAMESPACE):
+        plane.remove_namespace(NAMESPACE)
+    plane.kubectl("delete", "--ignore-not-found", "-f", "-", stdin=ONLY_IN_OVERLAY)

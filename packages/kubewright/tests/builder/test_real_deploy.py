@@ -44,8 +44,12 @@ class Deployer:
 
     def deploy(self, *arguments: str, image: str = "example.com/greeter:v1") -> int:
         kubectl = str(self.plane.binaries["kubectl"])
-        command = ["deploy", "--project", str(self.root), "--kubectl", kubectl, "--image", image]
-        return main([*command, *arguments])
+        command = ["deploy", "--project", str(self.root), "--kubectl", kubectl]
+        return main([*command, *(["--image", image] if image else []), *arguments])
+
+    def read_record(self) -> dict[str, str]:
+        where = ("-n", NAMESPACE, f"{DEPLOYMENT}-deployed", "-o", "json")
+        return dict(json.loads(self.plane.kubectl("get", "configmap", *where))["data"])
 
     def get(self, kind: str = "deployment") -> dict[str, Any]:
         where = ("-n", NAMESPACE, "-o", "json", "--show-managed-fields")
@@ -84,7 +88,8 @@ def deployer(
     )
     yield Deployer(greeter, plane)
     remove = ("delete", "--ignore-not-found", "-n", NAMESPACE)
-    plane.kubectl(*remove, f"deployment/{DEPLOYMENT}", f"pdb/{DEPLOYMENT}")
+    record = f"configmap/{DEPLOYMENT}-deployed"
+    plane.kubectl(*remove, f"deployment/{DEPLOYMENT}", f"pdb/{DEPLOYMENT}", record)
 
 
 def test_deploys_over_what_was_applied_client_side(deployer: Deployer) -> None:
@@ -143,21 +148,21 @@ def test_overlay_is_deployed_again_until_another_is_named(
     assert deployer.deploy("--overlay", HA) == 0
     # The same overlay, as a shell completes its name.
     assert deployer.deploy("--overlay", f"{HA}/") == 0
-    assert "has replaced" not in capsys.readouterr().err
+    assert "earlier deploy" not in capsys.readouterr().err
     assert deployer.deploy(image="example.com/greeter:v2") == 0
     assert "deploying config/overlays/ha\n" in capsys.readouterr().err
     deployment = deployer.get()
     assert deployment["spec"]["replicas"] == 2
-    assert deployment["metadata"]["annotations"]["kubewright/overlay"] == HA
+    assert deployer.read_record()["overlay"] == HA
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
     assert container["image"] == "example.com/greeter:v2"
 
     assert deployer.deploy("--overlay", "config/default") == 0
     assert deployer.get()["spec"]["replicas"] == 1
-    assert deployer.get()["metadata"]["annotations"]["kubewright/overlay"] == "config/default"
+    assert deployer.read_record()["overlay"] == "config/default"
     error = capsys.readouterr().err
-    assert "config/default has replaced config/overlays/ha." in error
-    command = f"kubectl delete PodDisruptionBudget {DEPLOYMENT} -n {NAMESPACE}"
+    assert "config/default does not have these objects of an earlier deploy." in error
+    command = f"kubectl delete PodDisruptionBudget.policy {DEPLOYMENT} -n {NAMESPACE}"
     assert error.rstrip().endswith(command)
     # Until then it blocks no drain, also with one replica.
     assert deployer.get("pdb")["spec"]["maxUnavailable"] == 1
@@ -208,11 +213,7 @@ def test_manager_is_found_among_other_deployments(deployer: Deployer) -> None:
     try:
         # An absolute path, as a shell completes it; the record is the path in the project.
         assert deployer.deploy("--overlay", f"{folder}/") == 0
-        assert deployer.get()["metadata"]["annotations"]["kubewright/overlay"] == (
-            "config/overlays/proxied"
-        )
-        where = ("-n", NAMESPACE, "deployment", "a-proxy", "-o", "yaml")
-        assert "kubewright/overlay" not in deployer.plane.kubectl("get", *where)
+        assert deployer.read_record()["overlay"] == "config/overlays/proxied"
     finally:
         deployer.plane.kubectl("delete", "--ignore-not-found", "-f", "-", stdin=proxy)
 
@@ -226,15 +227,59 @@ def test_overlay_outside_of_the_project_is_refused(
         assert f"the overlay {overlay} is not in the project {deployer.root}" in error
 
 
-def test_change_of_another_program_is_a_conflict(deployer: Deployer) -> None:
+def test_change_of_another_program_is_a_conflict(
+    deployer: Deployer, capfd: pytest.CaptureFixture[str]
+) -> None:
     assert deployer.deploy() == 0
     deployer.plane.kubectl(
         "-n", NAMESPACE, "set", "image", f"deployment/{DEPLOYMENT}", "manager=example.com/other"
     )
     assert deployer.deploy() != 0
+    error = capfd.readouterr().err
+    assert "The objects without an error were applied." in error
+    command = "make deploy OVERLAY=config/default IMG=example.com/greeter:v1 ARGS=--force-conflicts"
+    assert error.rstrip().endswith(
+        f"To overwrite the fields that another program has set, run: {command}"
+    )
     assert deployer.deploy("--force-conflicts") == 0
     (container,) = deployer.get()["spec"]["template"]["spec"]["containers"]
     assert container["image"] == "example.com/greeter:v1"
+
+
+def test_without_an_image_the_image_of_the_deployment_is_kept(
+    deployer: Deployer, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert deployer.deploy(image="") == 1
+    error = capfd.readouterr().err
+    assert error == "kubewright: IMG is not set: make deploy IMG=example.com/greeter:v1\n"
+    assert deployer.deploy(image="example.com/greeter:v7") == 0
+    assert deployer.deploy(image="") == 0
+    (container,) = deployer.get()["spec"]["template"]["spec"]["containers"]
+    assert container["image"] == "example.com/greeter:v7"
+    assert deployer.deploy(image="controller:latest") == 0
+
+
+@pytest.mark.parametrize("name", ["kustomization.yml", "Kustomization"])
+def test_deployment_without_a_namespace(deployer: Deployer, name: str) -> None:
+    """It is created in the namespace of the kubeconfig."""
+    folder = deployer.root / "config/overlays/bare"
+    folder.mkdir()
+    (folder / name).write_text(
+        """
+resources: [../../default]
+patches:
+  - target: {kind: Deployment}
+    patch: |
+      - {op: remove, path: /metadata/namespace}
+"""
+    )
+    try:
+        assert deployer.deploy("--overlay", "config/overlays/bare") == 0
+        record = deployer.plane.kubectl("get", "configmap", f"{DEPLOYMENT}-deployed", "-o", "yaml")
+        assert f"Deployment.apps default/{DEPLOYMENT}\n" in record
+    finally:
+        names = (f"deployment/{DEPLOYMENT}", f"configmap/{DEPLOYMENT}-deployed")
+        deployer.plane.kubectl("delete", "--ignore-not-found", *names)
 
 
 def test_permission_to_list_deployments_is_optional(

@@ -2,35 +2,15 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 import yaml
 
-from kubewright.builder.cli import main
 from kubewright.testing.controlplane import ControlPlane
 
-OVERLAY = "config/overlays/production"
-NAMESPACE, MANAGER = "greeter-system", "greeter-controller-manager"
-GOLDEN = Path(__file__).parents[4] / "tests/golden/greeter"
-# Cluster-scoped: the removal of the namespace leaves it.
-ONLY_IN_OVERLAY = """
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRole
-metadata: {name: only-in-the-overlay}
-rules: []
-"""
-# The greeter has no webhook for this kind, so that it can be created without a manager.
-STREET = """
-apiVersion: demo.example.com/v1
-kind: Street
-metadata: {name: main-street, namespace: default, finalizers: [example.com/cleanup]}
-spec: {}
-"""
+from .undeployer import MANAGER, NAMESPACE, OVERLAY, STREET, Undeployer, finish_removals
+
 DEPLOYMENT = """
 apiVersion: apps/v1
 kind: Deployment
@@ -111,76 +91,6 @@ metadata:
 """
 
 
-@dataclass(frozen=True)
-class Undeployer:
-    root: Path
-    plane: ControlPlane
-
-    def run(self, command: str, *arguments: str) -> int:
-        kubectl = str(self.plane.binaries["kubectl"])
-        return main([command, "--project", str(self.root), "--kubectl", kubectl, *arguments])
-
-    def write_overlay(
-        self,
-        overlay: str = OVERLAY,
-        kustomization: str = "resources: [../../default, role.yaml]\n",
-    ) -> None:
-        folder = self.root / overlay
-        folder.mkdir(parents=True)
-        (folder / "role.yaml").write_text(ONLY_IN_OVERLAY)
-        (folder / "kustomization.yaml").write_text(kustomization)
-
-    def has(self, *objects: str) -> bool:
-        return bool(self.plane.kubectl("get", "--ignore-not-found", "-o", "name", *objects))
-
-
-@pytest.fixture(scope="module")
-def plane(control_plane: ControlPlane) -> Iterator[ControlPlane]:
-    """The session's, at the end without what may affect other tests.
-
-    Not without all objects: kubectl deletes five in a second.
-    """
-    yield control_plane
-    for folder in ("config/crd", "config/webhook"):
-        control_plane.kubectl("delete", "--ignore-not-found", "-k", str(GOLDEN / folder))
-
-
-@pytest.fixture
-def undeployer(
-    greeter: Path, plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Undeployer]:
-    monkeypatch.setenv("KUBECONFIG", str(plane.admin_kubeconfig))
-    yield Undeployer(greeter, plane)
-    # The other objects stay for the next test: kubectl deletes five in a second.
-    if plane.kubectl("get", "--ignore-not-found", "namespace", NAMESPACE):
-        plane.remove_namespace(NAMESPACE)
-    plane.kubectl("delete", "--ignore-not-found", "-f", "-", stdin=ONLY_IN_OVERLAY)
-
-
-@contextmanager
-def finish_removals(plane: ControlPlane) -> Iterator[None]:
-    """In place of the namespace controller, for which kubectl waits."""
-    ended = threading.Event()
-
-    def finish() -> None:
-        with plane.apiserver.admin_client() as client:
-            while not ended.wait(0.1):
-                for item in client.call("GET", "/api/v1/namespaces")["items"]:
-                    if (item["metadata"]["name"], item["status"]["phase"]) == (
-                        NAMESPACE,
-                        "Terminating",
-                    ):
-                        plane.remove_namespace(NAMESPACE)
-
-    controller = threading.Thread(target=finish)
-    controller.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        controller.join()
-
-
 def test_removes_the_overlay_that_was_deployed(
     undeployer: Undeployer, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -191,16 +101,14 @@ def test_removes_the_overlay_that_was_deployed(
     rendered = plane.kubectl("kustomize", str(folder))
     capfd.readouterr()
 
-    (folder / "kustomization.yaml").rename(folder / "moved.yaml")
-    assert undeployer.run("undeploy") == 1
-    assert "make undeploy OVERLAY=config/default" in capfd.readouterr().err
-    assert NAMESPACE in plane.kubectl("get", "namespaces")
-    (folder / "moved.yaml").rename(folder / "kustomization.yaml")
-
+    # The record is enough: another clone may not have the overlay.
+    (folder / "kustomization.yaml").unlink()
     with finish_removals(plane):
         assert undeployer.run("undeploy") == 0
     output = capfd.readouterr()
-    assert output.err.startswith(f"removing {OVERLAY}\n")
+    subject = f"Deployment {NAMESPACE}/{MANAGER} (the overlay {OVERLAY})"
+    assert output.err.startswith(f"removing {subject} from {plane.url} (context ")
+    assert "\n  4 CustomResourceDefinition\n" in output.err
     deleted = [line for line in output.out.splitlines() if " deleted" in line]
     assert deleted[0].startswith("customresourcedefinition.apiextensions.k8s.io ")
     assert 'clusterrole.rbac.authorization.k8s.io "only-in-the-overlay" deleted' in deleted
@@ -226,9 +134,9 @@ def test_other_installations_are_updated_or_named(
         assert undeployer.run("deploy", *default) == 1
         error = capfd.readouterr().err
         assert f"cluster roles of another installation: {other}. Nothing was deployed" in error
-        assert f"To update {other}, run: {update}. To replace" in error
-        assert f"first run: kubectl -n other delete deployment {MANAGER}." in error
-        assert "ARGS=--allow-other-installations: the other installation then loses its" in error
+        assert f"\nTo update {other}: run: {update}\n" in error
+        assert f"first run: kubectl -n other delete deployment {MANAGER}\n" in error
+        assert "ARGS=--allow-other-installations. The other installation then loses its" in error
 
         assert undeployer.run("deploy", *default, "--allow-other-installations") == 0
         # An update of what is installed needs no flag.
@@ -247,7 +155,7 @@ def test_other_installations_are_updated_or_named(
     assert f"these also use them: {other}. Nothing was deleted." in error
     assert "removing" not in error
     command = f"run: kubectl -n {NAMESPACE} delete deployment {MANAGER}"
-    assert f"To remove only {own}, and to keep the CRDs, {command}." in error
+    assert f"To remove only {own}, and to keep the CRDs: {command}\n" in error
     assert undeployer.has("crd", "greetings.demo.example.com")
     assert undeployer.has("clusterrole", "greeter-manager-role")
 
@@ -278,9 +186,6 @@ def test_stops_at_what_another_tool_manages(
                 tool, value.get(name, "mine")
             )
             plane.kubectl("apply", "-f", "-", stdin=yaml.safe_dump(deployment))
-            # The record does not matter: a tool may have applied dist/install.yaml.
-            record = "kubewright/overlay=config/default"
-            plane.kubectl("-n", namespace, "annotate", f"deployment/{MANAGER}", record)
             for command in ("deploy", "undeploy"):
                 assert undeployer.run(command) == 1
                 error = capfd.readouterr().err
@@ -297,20 +202,24 @@ def test_stops_at_what_another_tool_manages(
         plane.remove_namespace(namespace)
 
 
+@pytest.mark.parametrize("role", ["ClusterRole", "Role"])
 def test_stops_at_another_operator_for_the_same_kinds(
-    undeployer: Undeployer, capfd: pytest.CaptureFixture[str]
+    undeployer: Undeployer, role: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    plane = undeployer.plane
+    plane, old_role = undeployer.plane, OLD_ROLE
+    if role == "Role":
+        old_role = OLD_ROLE.replace("ClusterRole", "Role").replace("[get, update]", '["*"]')
+        old_role = old_role.replace("{name: old-manager}", "{name: old-manager, namespace: other}")
     assert undeployer.run("deploy") == 0
     plane.create_namespace("other")
     old = DEPLOYMENT.replace("NAMESPACE", "other").replace(MANAGER, "old-controller-manager")
     try:
         plane.kubectl("apply", "-f", "-", stdin=old)
-        plane.kubectl("apply", "-f", "-", stdin=OLD_ROLE)
+        plane.kubectl("apply", "-f", "-", stdin=old_role)
         assert undeployer.run("undeploy") == 1
     finally:
+        plane.kubectl("delete", "-f", "-", stdin=old_role)
         plane.remove_namespace("other")
-        plane.kubectl("delete", "-f", "-", stdin=OLD_ROLE)
     error = capfd.readouterr().err
     assert "also use them: Deployment other/old-controller-manager (no recorded overlay)." in error
     assert "run: kubectl -n other delete deployment old-controller-manager" in error
@@ -322,47 +231,22 @@ def test_deletion_that_does_not_end_names_the_finalizers(
 ) -> None:
     plane = undeployer.plane
     assert undeployer.run("deploy") == 0
-    plane.wait_for_crds("roads.demo.example.com")
-    plane.kubectl("apply", "-f", "-", stdin=STREET)
-    status = ("--subresource=status", "-p", '{"status": {"replicas": 1, "readyReplicas": 1}}')
-    plane.kubectl("-n", NAMESPACE, "patch", "deployment", MANAGER, *status)
+    undeployer.create_street()
+    undeployer.make_ready()
     capfd.readouterr()
     try:
         assert undeployer.run("undeploy", "--timeout", "3") == 1
     finally:
-        patch = '{"metadata":{"finalizers":null}}'
-        plane.kubectl(
-            *("patch", "roads.demo.example.com", "main-street", "--type=merge", "-p", patch)
-        )
+        undeployer.release_street()
     error = capfd.readouterr().err
     assert "Still being deleted:\n  Street default/main-street: example.com/cleanup\n" in error
     assert f"kubectl -n {NAMESPACE} logs deployment/{MANAGER}" in error
-    assert error.rstrip().endswith("make undeploy OVERLAY=config/default ARGS=--timeout=1800")
+    assert error.rstrip().endswith("make undeploy ARGS=--timeout=1800")
+    assert "1 Street with finalizers: the manager deletes what they stand for" in error
     # The manager still runs, and can remove the finalizers.
     assert undeployer.has("-n", NAMESPACE, "deployment", MANAGER)
     with finish_removals(plane):
         assert undeployer.run("undeploy") == 0
-
-
-def test_stops_if_finalizers_would_wait_for_a_manager(
-    undeployer: Undeployer, capfd: pytest.CaptureFixture[str]
-) -> None:
-    plane = undeployer.plane
-    plane.kubectl("apply", "--server-side", "-k", str(undeployer.root / "config/crd"))
-    plane.wait_for_crds("roads.demo.example.com")
-    plane.kubectl("apply", "-f", "-", stdin=STREET)
-    try:
-        assert undeployer.run("undeploy") == 1
-    finally:
-        patch = '{"metadata":{"finalizers":null}}'
-        street = ("roads.demo.example.com", "main-street")
-        plane.kubectl("patch", *street, "--type=merge", "-p", patch)
-        plane.kubectl("delete", *street)
-    error = capfd.readouterr().err
-    assert "finalizers of Street default/main-street" in error
-    assert "To run one, use: make deploy" in error
-    crd = plane.kubectl("get", "crd", "roads.demo.example.com", "-o", "yaml")
-    assert "deletionTimestamp" not in crd
 
 
 def test_keeps_and_reports_what_is_not_of_the_overlay(
@@ -387,8 +271,7 @@ def test_keeps_and_reports_what_is_not_of_the_overlay(
 
     assert undeployer.run("undeploy", "--overlay", "config/default") == 0
     error = capfd.readouterr().err
-    command = "kubectl delete ClusterRole only-in-the-overlay"
-    assert f"To remove the objects that only {OVERLAY} has, run:\n  {command}\n" in error
+    assert not undeployer.has("clusterrole", "only-in-the-overlay")
     _, _, others = error.partition(f"kept the namespace {NAMESPACE}: it also contains ")
     others, _, command = others.partition(". To delete it with everything in it, run: ")
     assert command == f"kubectl delete namespace {NAMESPACE}\n"
@@ -432,7 +315,7 @@ def test_namespace_of_others_or_with_unknown_content_is_kept(
     plane = undeployer.plane
     if reason == "created":
         plane.kubectl("create", "namespace", NAMESPACE)
-        message = "it was created by kubectl-create, not by kubectl apply. "
+        message = "it was created or changed by kubectl-create, not only by kubectl apply. "
     else:
         plane.kubectl("apply", "-f", "-", stdin=DOWN_API)
         service = "apiservice/v1.down.example.com"
@@ -448,14 +331,15 @@ def test_namespace_of_others_or_with_unknown_content_is_kept(
     assert not undeployer.has("clusterrole", "greeter-manager-role")
 
 
-def test_names_the_overlay_for_the_next_try_if_objects_are_left(
+def test_continues_after_a_failure(
     project: Path,
-    plane: ControlPlane,
+    cleaned_plane: ControlPlane,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    """With the Deployment, the record of the overlay is gone. Without kinds, there are no CRDs."""
+    """Without kinds, there are no CRDs."""
+    plane = cleaned_plane
     monkeypatch.setenv("KUBECONFIG", str(plane.admin_kubeconfig))
     undeployer = Undeployer(project, plane)
     undeployer.write_overlay()
@@ -473,12 +357,14 @@ def test_names_the_overlay_for_the_next_try_if_objects_are_left(
         plane.kubectl("delete", "clusterrole", "limited-undeploy")
     error = capfd.readouterr().err
     assert "forbidden" in error
-    assert error.rstrip().endswith(f"run: make undeploy OVERLAY={OVERLAY}")
+    assert error.rstrip().endswith("run: make undeploy")
+    assert "Still being deleted" not in error
     assert not undeployer.has("-n", NAMESPACE, "deployment")
     assert undeployer.has("clusterrole", "only-in-the-overlay")
     with finish_removals(plane):
-        assert undeployer.run("undeploy", "--overlay", OVERLAY) == 0
+        assert undeployer.run("undeploy") == 0
     assert not undeployer.has("clusterrole", "only-in-the-overlay")
     assert not undeployer.has("namespace", NAMESPACE)
     # Again, with nothing left.
     assert undeployer.run("undeploy") == 0
+    assert "nothing of config/default was found in " in capfd.readouterr().err

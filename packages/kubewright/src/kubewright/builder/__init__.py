@@ -3,7 +3,8 @@
 cli, cli_*          the subcommands; `terminal` has their shared options and questions
 scaffold            `init` and `create`: new files from templates, and edits of existing ones;
                     `removal` undoes them for `delete`
-overlays            which overlay `deploy` and `undeploy` use; `installations`, `namespaces` and
+overlays            which overlay `deploy` renders; `records` has what it applied, `deletions` what
+                    `undeploy` and `uninstall` do; `installations`, `namespaces` and
                     `cluster` read what is in the cluster
 manifests           `manifests`, `helm` and `build-installer`: documents from what code declares
 compat              what a change of a CRD breaks for users, compared with a commit

@@ -22,6 +22,7 @@ from .cli_import import import_command
 from .cli_run import run
 from .cli_test_env import test_env
 from .cli_undeploy import undeploy
+from .cli_uninstall import uninstall
 from .compat.baseline import CRD_FOLDER, parse_crds, read_baseline
 from .compat.crd_diff import compare_crds
 from .compat.report import format_breaking_changes, format_policies
@@ -93,6 +94,7 @@ kubewright.add_command(create)
 kubewright.add_command(delete)
 kubewright.add_command(deploy)
 kubewright.add_command(undeploy)
+kubewright.add_command(uninstall)
 kubewright.add_command(import_command)
 kubewright.add_command(run)
 kubewright.add_command(test_env)

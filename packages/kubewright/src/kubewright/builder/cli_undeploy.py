@@ -1,17 +1,14 @@
 """`kubewright undeploy`: removes what `kubewright deploy` has applied.
 
-Why are the CRDs deleted first?  Only the manager removes the finalizers of their objects. It still
-    runs then, and has its permissions.
+Why does it not render the overlay?  See records.py.
 Why does it stop at another installation?  The CRDs and the cluster roles have the same names for
     all of them, so the objects of the other one would be deleted, too.
-Why does it stop when no manager is ready?  Without one, the deletion of a CRD never ends if an
-    object has a finalizer, and it cannot be cancelled.
+Why does it stop when no manager is ready?  See deletions.py.
 Why can the namespace stay?  See namespaces.py.
 """
 
 from __future__ import annotations
 
-import subprocess
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -20,31 +17,34 @@ from pathlib import Path
 import click
 
 from ..errors import ConfigError
-from ..yaml_text import to_yaml
-from .cluster import Cluster, format_name, format_names, list_finalizers
-from .installations import Installation, list_installations, list_other_operators
+from .cluster import (
+    Cluster,
+    Reference,
+    format_names,
+    was_applied,
+)
+from .deletions import (
+    Deletion,
+    check_finalizers,
+    check_installations,
+    list_custom_objects,
+    report_begun_deletions,
+    report_plan,
+)
+from .installations import Installation, list_installations
 from .manifests.installer import DEFAULT_OVERLAY, Object, find_kubectl, split_installer
 from .namespaces import NamespaceCheck, is_custom_object
 from .overlays import (
     KUBECTL_OPTION,
-    Rendering,
-    format_removal_commands,
+    find_recorded_installation,
     normalize_overlay,
     render_overlay,
 )
 from .project import Project
+from .records import Record
 from .terminal import PROJECT_OPTION
 
-_MAX_LISTED_OBJECTS = 10
-
-
-@click.command()
-@click.option(
-    "--overlay",
-    default="",
-    help=f"Kustomization to remove. Defaults to that of the last deploy, then {DEFAULT_OVERLAY}.",
-)
-@click.option(
+TIMEOUT_OPTION = click.option(
     "--timeout",
     "timeout_seconds",
     type=click.IntRange(min=1),
@@ -53,14 +53,24 @@ _MAX_LISTED_OBJECTS = 10
     metavar="SECONDS",
     help="How long to wait until everything is deleted, such as the finalizers of objects.",
 )
+
+
+@click.command()
+@click.option(
+    "--overlay",
+    default="",
+    help=f"Kustomization to remove. Defaults to that of the last deploy, then {DEFAULT_OVERLAY}.",
+)
+@TIMEOUT_OPTION
 @KUBECTL_OPTION
 @PROJECT_OPTION
 def undeploy(root: Path, overlay: str, timeout_seconds: int, kubectl: str) -> int:
     """Remove the operator from the cluster of your kubeconfig, with its CRDs and their objects.
 
     The CRDs go first, while the manager still runs: only the manager removes the finalizers of
-    their objects. Exactly the objects of the overlay are deleted. The namespace stays if something
-    else is in it, such as a Secret that you created, or if kubectl apply has not created it.
+    their objects. Exactly the objects that deploy has recorded are deleted. Without a record, those
+    of the overlay that kubectl apply has created. The namespace stays if something else is in it,
+    such as a Secret that you created, or if not only kubectl apply has set its fields.
 
     \b
     Examples:
@@ -68,169 +78,149 @@ def undeploy(root: Path, overlay: str, timeout_seconds: int, kubectl: str) -> in
       kubewright undeploy --overlay config/overlays/production
       kubewright undeploy --timeout 1800
     """
-    project, kubectl = Project.read(root), find_kubectl(root, kubectl)
-    cluster, overlay = Cluster(kubectl), normalize_overlay(project, overlay)
+    project, deadline = Project.read(root), time.monotonic() + timeout_seconds
+    cluster = Cluster(find_kubectl(root, kubectl), deadline)
+    overlay = normalize_overlay(project, overlay)
     installations = list_installations(cluster, project)
-    rendering = render_overlay(project, overlay, installations, "undeploy", kubectl)
-    crds, namespaces, others = split_installer(rendering.documents)
+    target = _find_target(cluster, project, overlay, installations)
+    objects, unapplied = target.read(cluster)
+    crds, namespaces, others = split_installer(objects)
     # With the CRDs, kubectl no longer knows these kinds.
     others = [item for item in others if not is_custom_object(item, crds)]
-    own = [item for item in installations if item.namespace == rendering.namespace]
-    _check_installations(cluster, own, installations, crds)
-    _check_finalizers(cluster, own, rendering.namespace, crds)
+    own = target.installation
+    check_installations(cluster, "undeploy", own, installations, crds)
+    custom_objects = list_custom_objects(cluster, crds)
+    _check_ownership(target, custom_objects)
+    check_finalizers(cluster, own, crds, custom_objects)
+    if unapplied:
+        names = format_names(unapplied, limit=20)
+        click.echo(f"kept, because kubectl apply has not created it: {names}", err=True)
+    if not objects and not target.records:
+        click.echo(f"nothing of {target} was found in {cluster.describe()}", err=True)
+        return 0
+    references = target.records.union(map(Reference.of, objects))
     checks = [
-        NamespaceCheck(cluster, project, item["metadata"]["name"], crds, others)
+        NamespaceCheck(cluster, project, item["metadata"]["name"], crds, references)
         for item in namespaces
     ]
     for check in checks:
         check.find_reason_to_keep()
-    click.echo(f"removing {rendering.overlay}", err=True)
-    deletion = _Deletion(cluster, rendering, time.monotonic() + timeout_seconds)
+    report_plan(cluster, str(target), objects, custom_objects)
+    report_begun_deletions(objects)
+    deletion = Deletion(
+        cluster,
+        deadline,
+        "make undeploy" if target.records else f"make undeploy OVERLAY={target.overlay}",
+        f"kubectl -n {target.namespace} logs deployment/{target.name}",
+    )
+    return 0 if _delete(deletion, crds, others, checks, target) else 1
+
+
+def _delete(
+    deletion: Deletion,
+    crds: list[Object],
+    others: list[Object],
+    checks: list[NamespaceCheck],
+    target: _Target,
+) -> bool:
     if not deletion.delete(crds) or not deletion.delete(others):
-        return 1
-    kept = {check.name: reason for check in checks if (reason := check.find_reason_to_keep())}
-    deleted = [item for item in namespaces if item["metadata"]["name"] not in kept]
-    if not deletion.delete(deleted):
-        return 1
-    for item in own:
-        if item.overlay and item.overlay != rendering.overlay:
-            names = {namespace["metadata"]["name"] for namespace in deleted}
-            commands = format_removal_commands(
-                project, item.overlay, rendering.documents, kubectl, names
-            )
-            click.echo(commands, err=True, nl=bool(commands))
+        return False
+    kept = {}
+    for check in checks:
+        if check.is_being_deleted():
+            click.echo(f"the namespace {check.name} is already being deleted", err=True)
+        elif reason := check.find_reason_to_keep():
+            kept[check.name] = reason
+        elif not deletion.delete(check.read()):
+            return False
+    # The last ones: they are needed to continue.
+    records = deletion.cluster.read_objects(target.records, "the record")
+    if not deletion.delete(records):
+        return False
     for name, reason in kept.items():
         click.echo(
             f"kept the namespace {name}: {reason}. To delete it with everything in it, run: "
             f"kubectl delete namespace {name}",
             err=True,
         )
-    return 0
+    return True
 
 
 @dataclass(frozen=True)
-class _Deletion:
-    cluster: Cluster
-    rendering: Rendering
-    deadline: float
+class _Target:
+    """What to remove."""
 
-    def delete(self, documents: list[Object]) -> bool:
-        """Delete these objects, and wait until they are gone; False if something is left."""
-        if not documents:
-            return True
-        seconds = max(1, round(self.deadline - time.monotonic()))
-        timeout = ("--ignore-not-found", f"--timeout={seconds}s", "-f", "-")
-        command = [self.cluster.kubectl, "delete", *timeout]
-        if subprocess.run(command, input=to_yaml(*documents), text=True).returncode == 0:
-            return True
-        # With the Deployment, the record of the overlay may be gone.
-        retry = f"run: make undeploy OVERLAY={self.rendering.overlay}"
-        message = "not everything was removed, for the reason above. When it is fixed, " + retry
-        if left := self._describe_left_objects(documents):
-            manager = self.rendering.manager["metadata"]["name"]
-            message = (
-                f"not everything was removed. Still being deleted:{left}\nThe controllers of these "
-                "finalizers have to finish. If it is the manager, its log shows what it waits for: "
-                f"kubectl -n {self.rendering.namespace} logs deployment/{manager}\nTo continue, "
-                f"and to wait longer, {retry} ARGS=--timeout=1800"
-            )
-        click.echo(f"kubewright: {message}", err=True)
-        return False
+    namespace: str
+    name: str
+    overlay: str
+    installation: Installation | None
+    references: frozenset[Reference]
+    applied: frozenset[Reference]
+    records: frozenset[Reference]
+    """The ConfigMaps; empty if kubewright deploy of this version did not deploy it."""
 
-    def _describe_left_objects(self, documents: list[Object]) -> str:
-        crds, namespaces, _ = split_installer(documents)
-        try:
-            # Of a CRD, its objects: its own finalizer only waits for them.
-            left = _list_custom_objects(self.cluster, crds)
-            for item in documents if not crds else ():
-                left += self.cluster.list_objects(*_name_object(item), subject=format_name(item))
-        except ConfigError as error:
-            return f"\n  {error}"
-        lines = [
-            f"\n  {format_name(item)}: {', '.join(list_finalizers(item))}"
-            for item in left
-            if list_finalizers(item)
+    def read(self, cluster: Cluster) -> tuple[list[Object], list[Object]]:
+        """The objects in the cluster, and those that kubectl apply has not created."""
+        items = cluster.read_objects(self.references, "the objects of the operator")
+        unapplied = [
+            item
+            for item in items
+            if Reference.of(item) not in self.applied and not was_applied(item)
         ]
-        for item in left if namespaces else ():
-            lines += [
-                f"\n  {format_name(item)}: {condition['message']}"
-                for condition in item.get("status", {}).get("conditions") or ()
-                if condition["status"] == "True"
-            ]
-        more = len(lines) - _MAX_LISTED_OBJECTS
-        return "".join(lines[:_MAX_LISTED_OBJECTS]) + (f"\n  and {more} more" if more > 0 else "")
+        return [item for item in items if item not in unapplied], unapplied
+
+    def __str__(self) -> str:
+        return str(self.installation or self.overlay)
 
 
-def _check_installations(
-    cluster: Cluster,
-    own: list[Installation],
-    installations: list[Installation],
-    crds: list[Object],
-) -> None:
-    """Fail if another tool has installed the operator, or another operator uses the CRDs."""
-    for item in own:
-        if item.tool:
-            raise ConfigError(
-                f"{item} is managed by another tool. Nothing was deleted. To remove it, "
-                f"{item.removal}"
-            )
-    others = [item for item in installations if item not in own]
-    others += list_other_operators(cluster, installations, crds)
-    if not others:
-        return
-    message = (
-        "undeploy would delete the CRDs with all their objects, and these also use them: "
-        f"{' and '.join(map(str, others))}. Nothing was deleted."
+def _find_target(
+    cluster: Cluster, project: Project, overlay: str, installations: list[Installation]
+) -> _Target:
+    """By the record if there is one. The overlay is then not needed, and may have changed."""
+    if overlay:
+        recorded = [item for item in installations if item.record and item.overlay == overlay]
+        own = recorded[0] if len(recorded) == 1 else None
+    else:
+        own = find_recorded_installation(installations, "undeploy")
+    references: frozenset[Reference] = frozenset()
+    namespace, name = (own.namespace, own.name) if own else ("", "")
+    if not own:
+        rendering = render_overlay(cluster, project, overlay or DEFAULT_OVERLAY)
+        overlay, own = rendering.overlay, rendering.find_own(installations)
+        namespace, name = rendering.namespace, rendering.name
+        if not own or not own.record:
+            references = rendering.references
+    records = _list_records(own, installations)
+    return _Target(
+        namespace,
+        name,
+        overlay or (own.overlay if own else ""),
+        own,
+        references.union(*(record.objects for record in records)),
+        frozenset().union(*(record.applied for record in records)),
+        frozenset(record.reference for record in records),
     )
-    if own:
-        message += f" To remove only {own[0]}, and to keep the CRDs, {own[0].removal}."
-    for item in others:
-        message += f" If {item} is not needed, {item.removal}."
-    raise ConfigError(f"{message} Then run this command again")
 
 
-def _check_finalizers(
-    cluster: Cluster, own: Iterable[Installation], namespace: str, crds: list[Object]
-) -> None:
-    """Fail if the deletion of the CRDs would wait for a manager that does not run."""
-    if any(item.deployment.get("status", {}).get("readyReplicas") for item in own):
+def _list_records(own: Installation | None, installations: Iterable[Installation]) -> list[Record]:
+    """Also those of installations of which the Deployment was deleted."""
+    return [
+        item.record
+        for item in installations
+        if item.record and (item is own or not item.deployment)
+    ]
+
+
+def _check_ownership(target: _Target, custom_objects: list[Object]) -> None:
+    """Fail if the operator is not installed, and objects would be deleted with the CRDs."""
+    if target.records or (target.installation and target.installation.deployment):
         return
-    waiting = [item for item in _list_custom_objects(cluster, crds) if list_finalizers(item)]
-    if not waiting:
+    if not custom_objects:
         return
-    advice = (
-        f"To find out why, run: kubectl -n {namespace} get pods,events"
-        if own
-        else "To run one, use: make deploy"
-    )
     raise ConfigError(
-        f"no manager is ready in the namespace {namespace}, and only a manager removes the "
-        f"finalizers of {format_names(waiting)}. The deletion of the CRDs would wait for it "
-        f"forever. Nothing was deleted. {advice}. If the manager runs outside the cluster, delete "
-        "these objects first"
+        f"the operator is not deployed in the namespace {target.namespace}, but the cluster has "
+        f"objects of its kinds: {format_names(custom_objects)}. Nothing was deleted.\n"
+        "If another overlay was deployed: make undeploy OVERLAY=config/overlays/...\n"
+        "If only the CRDs were installed: make uninstall\n"
+        "Both delete these objects, which destroys what they stand for."
     )
-
-
-def _list_custom_objects(cluster: Cluster, crds: list[Object]) -> list[Object]:
-    names = [crd["metadata"]["name"] for crd in crds]
-    installed = cluster.list_objects("crds", *names, subject="the CRDs") if names else []
-    if not installed:
-        return []
-    types = ",".join(_format_stored_type(crd) for crd in installed)
-    return cluster.list_objects(types, "-A", subject="the objects of the CRDs")
-
-
-def _format_stored_type(crd: Object) -> str:
-    """With the stored version: for another, the API server may call a webhook of the manager."""
-    names, versions = crd["spec"]["names"], crd["spec"]["versions"]
-    stored = next(version["name"] for version in versions if version["storage"])
-    return f"{names['plural']}.{stored}.{crd['spec']['group']}"
-
-
-def _name_object(item: Object) -> tuple[str, ...]:
-    """The arguments of `kubectl get` for it."""
-    group, _, version = item["apiVersion"].rpartition("/")
-    metadata = item["metadata"]
-    type_ = f"{item['kind']}.{version}.{group}" if group else item["kind"]
-    namespace = metadata.get("namespace", "")
-    return (type_, metadata["name"], *(("-n", namespace) if namespace else ()))

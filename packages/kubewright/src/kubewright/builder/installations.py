@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from .cluster import Cluster, format_name, read_annotation, read_label
+from .cluster import Cluster, Reference, read_annotation, read_label
 from .manifests.deployment import manager_labels
-from .manifests.installer import OVERLAY_ANNOTATION, Object, manager_name
+from .manifests.installer import Object, manager_name
 from .project import Project
+from .records import Record, list_records, read_record
 
 _ROLE_LABEL = "control-plane"
 _FLUX_HELM_LABEL = "helm.toolkit.fluxcd.io/name"
@@ -27,23 +28,32 @@ _MANAGED_BY_LABEL = "app.kubernetes.io/managed-by"
 
 @dataclass(frozen=True)
 class Installation:
-    """A Deployment of the operator."""
+    """A Deployment of the operator, the record of one, or both."""
 
-    deployment: Object
-
-    @property
-    def namespace(self) -> str:
-        return str(self.deployment["metadata"]["namespace"])
+    namespace: str
+    name: str
+    deployment: Object | None = None
+    record: Record | None = None
 
     @property
     def overlay(self) -> str:
         """The recorded overlay; empty if `kubewright deploy` of this version did not deploy it."""
-        return read_annotation(self.deployment, OVERLAY_ANNOTATION)
+        return self.record.overlay if self.record else ""
+
+    @property
+    def replicas(self) -> int:
+        return int(self.deployment["spec"].get("replicas", 1)) if self.deployment else 0
+
+    @property
+    def is_ready(self) -> bool:
+        return bool(self.deployment and self.deployment.get("status", {}).get("readyReplicas"))
 
     @property
     def tool(self) -> str:
         """What would restore or overwrite it, such as `the Helm release x`; empty if nothing."""
         item = self.deployment
+        if not item:
+            return ""
         # Flux and Argo CD also set the labels of Helm, when they install a chart.
         if name := read_label(item, _FLUX_HELM_LABEL):
             return f"the HelmRelease {read_label(item, _FLUX_HELM_NAMESPACE)}/{name} of Flux"
@@ -73,35 +83,50 @@ class Installation:
             return f"run: helm uninstall {self._release} -n {self._release_namespace}"
         if self.tool:
             return f"remove it with {self.tool}"
-        name = self.deployment["metadata"]["name"]
-        return f"run: kubectl -n {self.namespace} delete deployment {name}"
+        return f"run: kubectl -n {self.namespace} delete deployment {self.name}"
 
     def __str__(self) -> str:
         overlay = f"the overlay {self.overlay}" if self.overlay else "no recorded overlay"
-        return f"{format_name(self.deployment)} ({self.tool or overlay})"
+        return f"Deployment {self.namespace}/{self.name} ({self.tool or overlay})"
 
     @property
     def _release(self) -> str:
         """Of Helm alone: Flux and Argo CD would undo a change with its command."""
-        release = read_annotation(self.deployment, _HELM_RELEASE)
+        release = read_annotation(self.deployment, _HELM_RELEASE) if self.deployment else ""
         return release if self.tool == f"the Helm release {release}" else ""
 
     @property
     def _release_namespace(self) -> str:
-        return read_annotation(self.deployment, _HELM_NAMESPACE) or self.namespace
+        namespace = read_annotation(self.deployment, _HELM_NAMESPACE) if self.deployment else ""
+        return namespace or self.namespace
 
 
 def list_installations(cluster: Cluster, project: Project) -> list[Installation]:
     """All in the cluster, by the name and by the labels in config/: overlays may change them."""
     labels = ",".join(f"{key}={value}" for key, value in manager_labels(project).items())
     name = f"metadata.name={manager_name(project)}"
-    return _list_deployments(cluster, ("-l", labels), ("--field-selector", name))
+    deployments = _list_deployments(cluster, ("-l", labels), ("--field-selector", name))
+    return _combine(deployments, list_records(cluster, project))
 
 
-def read_installation(cluster: Cluster, metadata: Object) -> list[Installation]:
+def read_installation(cluster: Cluster, namespace: str, name: str) -> list[Installation]:
     """The one with this name, for a user that may not list all."""
-    name = ("deployments.apps", metadata["name"], "-n", metadata["namespace"])
-    return [Installation(item) for item in cluster.list_objects(*name, subject="the Deployment")]
+    arguments = ("deployments.apps", name, "-n", namespace)
+    deployments = cluster.list_objects(*arguments, subject="the Deployment")
+    return _combine(deployments, read_record(cluster, namespace, name))
+
+
+def _combine(deployments: Iterable[Object], records: Iterable[Record]) -> list[Installation]:
+    by_name = {(record.namespace, record.deployment): record for record in records}
+    installations = [
+        Installation(namespace, name, item, by_name.pop((namespace, name), None))
+        for item in deployments
+        for namespace, name in [(item["metadata"]["namespace"], item["metadata"]["name"])]
+    ]
+    return installations + [
+        Installation(namespace, name, record=record)
+        for (namespace, name), record in by_name.items()
+    ]
 
 
 def list_other_operators(
@@ -109,37 +134,74 @@ def list_other_operators(
 ) -> list[Installation]:
     """Other operators that write these kinds, such as those that this project replaces.
 
-    Their ClusterRoles name a kind: a wildcard is no sign that they use it.
+    Their roles name a kind: a wildcard for all kinds is no sign that they use it.
     """
     deployments = _list_deployments(cluster, ("-l", f"{_ROLE_LABEL}=controller-manager"))
-    uids = {item.deployment["metadata"]["uid"] for item in installations}
-    others = [item for item in deployments if item.deployment["metadata"]["uid"] not in uids]
+    names = {(item.namespace, item.name) for item in installations}
+    others = [
+        item for item in _combine(deployments, ()) if (item.namespace, item.name) not in names
+    ]
     if not others or not crds:
         return []
-    subject = "the cluster roles"
-    resources = {
-        (crd["spec"]["group"], crd["spec"]["names"]["plural"] + subresource)
-        for crd in crds
-        for subresource in ("", "/status")
-    }
-    roles = {
-        role["metadata"]["name"]
-        for role in cluster.list_objects("clusterroles", subject=subject)
-        if any(_writes(rule, resources) for rule in role.get("rules") or ())
-    }
-    accounts = {
-        (account.get("namespace"), account["name"])
-        for binding in cluster.list_objects("clusterrolebindings", subject=subject)
-        if binding["roleRef"]["name"] in roles
-        for account in binding.get("subjects") or ()
-        if account["kind"] == "ServiceAccount"
-    }
-    return [item for item in others if (item.namespace, _read_account(item)) in accounts]
+    writers = Writers.read(cluster, crds, with_wildcards=False)
+    return [item for item in others if writers.has(item)]
 
 
-def _list_deployments(cluster: Cluster, *selections: tuple[str, str]) -> list[Installation]:
+@dataclass(frozen=True)
+class Writers:
+    """The subjects of bindings that may write the objects of some CRDs."""
+
+    subjects: frozenset[tuple[str, str, str]]
+    """Kind, namespace and name."""
+
+    @classmethod
+    def read(cls, cluster: Cluster, crds: list[Object], *, with_wildcards: bool) -> Writers:
+        resources = {
+            (crd["spec"]["group"], crd["spec"]["names"]["plural"] + subresource)
+            for crd in crds
+            for subresource in ("", "/status")
+        }
+        if with_wildcards:
+            resources |= {(crd["spec"]["group"], "*") for crd in crds}
+            resources |= {("*", resource) for _, resource in resources}
+        types = ("clusterroles", "roles", "clusterrolebindings", "rolebindings")
+        names = ",".join(f"{name}.rbac.authorization.k8s.io" for name in types)
+        items = cluster.list_objects(names, "-A", subject="the roles and their bindings")
+        roles = {
+            Reference.of(item)
+            for item in items
+            if any(_writes(rule, resources) for rule in item.get("rules") or ())
+        }
+        subjects = {
+            (subject["kind"], subject.get("namespace", ""), subject["name"])
+            for item in items
+            if "roleRef" in item and _find_role(item) in roles
+            for subject in item.get("subjects") or ()
+        }
+        return cls(frozenset(subjects))
+
+    def has(self, item: Installation) -> bool:
+        account = read_account(item)
+        return not self.subjects.isdisjoint(
+            {
+                ("ServiceAccount", item.namespace, account),
+                ("User", "", f"system:serviceaccount:{item.namespace}:{account}"),
+                ("Group", "", f"system:serviceaccounts:{item.namespace}"),
+                ("Group", "", "system:serviceaccounts"),
+                ("Group", "", "system:authenticated"),
+            }
+        )
+
+
+def read_account(item: Installation) -> str:
+    if not item.deployment:
+        return ""
+    return str(item.deployment["spec"]["template"]["spec"].get("serviceAccountName", "default"))
+
+
+def _list_deployments(cluster: Cluster, *selections: tuple[str, str]) -> list[Object]:
     deployments = {
-        item["metadata"]["uid"]: Installation(item)
+        item["metadata"]["uid"]: item
         for selection in selections
         for item in cluster.list_objects(
             "deployments.apps", "-A", *selection, subject="the Deployments of all namespaces"
@@ -148,13 +210,15 @@ def _list_deployments(cluster: Cluster, *selections: tuple[str, str]) -> list[In
     return list(deployments.values())
 
 
+def _find_role(binding: Object) -> Reference:
+    role = binding["roleRef"]
+    namespace = binding["metadata"]["namespace"] if role["kind"] == "Role" else ""
+    return Reference(role["apiGroup"], role["kind"], namespace, role["name"])
+
+
 def _writes(rule: Object, resources: set[tuple[str, str]]) -> bool:
-    return not {"patch", "update"}.isdisjoint(rule["verbs"]) and any(
+    return not {"patch", "update", "*"}.isdisjoint(rule["verbs"]) and any(
         (group, resource) in resources
         for group in rule.get("apiGroups") or ()
         for resource in rule.get("resources") or ()
     )
-
-
-def _read_account(item: Installation) -> str:
-    return str(item.deployment["spec"]["template"]["spec"].get("serviceAccountName", "default"))

@@ -5,7 +5,7 @@ Why are all types listed?  Nothing restores what is deleted with a namespace, an
 Why is a Secret of the user not the operator's?  Its name in a manifest proves nothing: other
     programs may use it, too.
 Why field managers?  The API server records them for each object. They show what the manager has
-    created, and whether a namespace existed before `kubectl apply`.
+    created, and whether only `kubectl apply` has set the fields of a namespace.
 """
 
 from __future__ import annotations
@@ -14,7 +14,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from ..errors import ConfigError
-from .cluster import Cluster, format_names, read_annotation
+from .cluster import (
+    Cluster,
+    Reference,
+    format_names,
+    is_apply,
+    is_being_deleted,
+    list_managed_fields,
+)
 from .manifests.installer import Object
 from .manifests.rbac import WEBHOOK_OPTIONS
 from .project import Project
@@ -42,11 +49,9 @@ _AUTOMATIC_OBJECTS = frozenset(
         ("RoleBinding", "system:deployers"),
     }
 )
-# On Secrets with a token or a login of a service account.
-_ACCOUNT_ANNOTATION = "kubernetes.io/service-account.name"
-_KUBECTL_APPLY = frozenset({"kubectl", "kubectl-client-side-apply"})
-# The API server sets it for the client that creates a namespace.
-_NAME_LABEL = "f:kubernetes.io/metadata.name"
+# Secrets with a token or a login of a service account.
+_TOKEN_TYPES = frozenset({"kubernetes.io/service-account-token", "kubernetes.io/dockercfg"})
+_TOKEN_CREATORS = frozenset({"kube-controller-manager", "openshift-controller-manager"})
 
 
 @dataclass
@@ -57,24 +62,24 @@ class NamespaceCheck:
     project: Project
     name: str
     crds: list[Object]
-    objects: list[Object]
-    """Of the operator, as rendered."""
+    objects: frozenset[Reference]
+    """Of the operator."""
     deleted_uids: set[str] = field(default_factory=set)
     """Of the operator's objects and of those that they own: a Pod outlives its ReplicaSet."""
+
+    def is_being_deleted(self) -> bool:
+        return any(map(is_being_deleted, self.read()))
 
     def find_reason_to_keep(self) -> str:
         """Why the namespace has to stay; empty if it can be deleted.
 
         Called before the operator's objects are deleted, for their uids, and after that.
         """
-        namespace = self.cluster.list_objects(
-            *("namespace", self.name, "--show-managed-fields"),
-            subject=f"the namespace {self.name}",
-        )
+        namespace = self.read()
         if not namespace:
             return ""
-        if creator := _find_creator(namespace[0]):
-            return f"it was created by {creator}, not by kubectl apply"
+        if manager := _find_other_manager(namespace[0]):
+            return f"it was created or changed by {manager}, not only by kubectl apply"
         try:
             content = self._list_content()
         except ConfigError as error:
@@ -86,6 +91,12 @@ class NamespaceCheck:
         owners = [item for item in others if uids.isdisjoint(_list_owner_uids(item))]
         return f"it also contains {format_names(owners, limit=20)}" if owners else ""
 
+    def read(self) -> list[Object]:
+        return self.cluster.list_objects(
+            *("namespace", self.name, "--show-managed-fields"),
+            subject=f"the namespace {self.name}",
+        )
+
     def _list_content(self) -> list[Object]:
         own_types = {crd["metadata"]["name"] for crd in self.crds}
         types = set(self.cluster.list_namespaced_types()) - _AUTOMATIC_TYPES - own_types
@@ -95,9 +106,8 @@ class NamespaceCheck:
         )
 
     def _add_deleted_uids(self, content: list[Object]) -> None:
-        rendered = {_identify(item) for item in self.objects}
         self.deleted_uids |= {
-            item["metadata"]["uid"] for item in content if _identify(item) in rendered
+            item["metadata"]["uid"] for item in content if Reference.of(item) in self.objects
         }
         while owned := {
             item["metadata"]["uid"]
@@ -111,21 +121,13 @@ class NamespaceCheck:
         return (
             metadata["uid"] in self.deleted_uids
             or (item["kind"], metadata["name"]) in _AUTOMATIC_OBJECTS
-            or self._is_token(item)
+            or _is_token(item)
             or any(
                 is_custom_object(owner, self.crds)
                 for owner in metadata.get("ownerReferences") or ()
             )
             or self._is_created_by_manager(item)
         )
-
-    def _is_token(self, item: Object) -> bool:
-        accounts = _ACCOUNTS | {
-            account["metadata"]["name"]
-            for account in self.objects
-            if account["kind"] == "ServiceAccount"
-        }
-        return item["kind"] == "Secret" and read_annotation(item, _ACCOUNT_ANNOTATION) in accounts
 
     def _is_created_by_manager(self, item: Object) -> bool:
         """Its Leases, and the Secret with the CA of its webhooks; no other client has set fields.
@@ -136,7 +138,7 @@ class NamespaceCheck:
         return (
             item["kind"] == "Lease"
             or (item["kind"], item["metadata"]["name"]) == ("Secret", secret)
-        ) and {entry["manager"] for entry in _list_managed_fields(item)} == {self.project.name}
+        ) and {entry["manager"] for entry in list_managed_fields(item)} == {self.project.name}
 
 
 def is_custom_object(item: Object, crds: list[Object]) -> bool:
@@ -145,28 +147,28 @@ def is_custom_object(item: Object, crds: list[Object]) -> bool:
     return any(kind == (crd["spec"]["group"], crd["spec"]["names"]["kind"]) for crd in crds)
 
 
-def _find_creator(namespace: Object) -> str:
-    """The client that has created it, unless that is `kubectl apply`."""
+def _find_other_manager(namespace: Object) -> str:
+    """A client that has set fields of it, apart from the status, unless that is kubectl apply."""
     return next(
         (
             str(entry["manager"])
-            for entry in _list_managed_fields(namespace)
-            if entry["manager"] not in _KUBECTL_APPLY
-            and _NAME_LABEL in entry["fieldsV1"].get("f:metadata", {}).get("f:labels", {})
+            for entry in list_managed_fields(namespace)
+            if entry.get("subresource") != "status" and not is_apply(entry)
         ),
         "",
     )
 
 
-def _list_managed_fields(item: Object) -> list[Object]:
-    return list(item["metadata"].get("managedFields") or ())
+def _is_token(item: Object) -> bool:
+    """Whether a controller has created it: you may create Secrets of these types, too."""
+    managers = {entry["manager"] for entry in list_managed_fields(item)}
+    return (
+        item["kind"] == "Secret"
+        and item.get("type") in _TOKEN_TYPES
+        and bool(managers)
+        and managers <= _TOKEN_CREATORS
+    )
 
 
 def _list_owner_uids(item: Object) -> Iterable[str]:
     return [owner["uid"] for owner in item["metadata"].get("ownerReferences") or ()]
-
-
-def _identify(item: Object) -> tuple[str, str, str, str]:
-    """The type without its version, the namespace and the name."""
-    metadata, group = item["metadata"], item["apiVersion"].rpartition("/")[0]
-    return group, item["kind"], metadata.get("namespace", ""), metadata["name"]

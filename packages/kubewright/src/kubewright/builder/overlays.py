@@ -1,22 +1,23 @@
-"""Which overlay to deploy or to remove, and what a change of the overlay leaves."""
+"""Which overlay to deploy or to remove."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Container, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 import click
 
 from ..errors import ConfigError
+from .cluster import Cluster, Reference
 from .installations import Installation
 from .manifests.installer import (
     DEFAULT_OVERLAY,
     Object,
     find_manager,
+    is_kustomization,
     render_installer,
-    split_installer,
 )
 from .project import Project
 
@@ -50,86 +51,54 @@ class Rendering:
     def namespace(self) -> str:
         return str(self.manager["metadata"]["namespace"])
 
+    @property
+    def name(self) -> str:
+        return str(self.manager["metadata"]["name"])
 
-def render_overlay(
-    project: Project,
-    overlay: str,
-    installations: Iterable[Installation],
-    command: str,
-    kubectl: str,
-    image: str = "",
-) -> Rendering:
-    """The named overlay; without a name the recorded one, then the default."""
-    recorded = None if overlay else _find_recorded_installation(installations, command)
-    if not recorded:
-        return _render(project, overlay or DEFAULT_OVERLAY, kubectl, image)
-    try:
-        _require_recorded_overlay(project, recorded)
-        return _render(project, recorded.overlay, kubectl, image)
-    except ConfigError as error:
-        raise ConfigError(
-            f"{error}. {recorded} was deployed with this overlay. Fix it, or name another one: "
-            f"make {command} OVERLAY={DEFAULT_OVERLAY}"
-        ) from None
+    @property
+    def references(self) -> frozenset[Reference]:
+        return frozenset(map(Reference.of, self.documents))
+
+    def find_own(self, installations: Iterable[Installation]) -> Installation | None:
+        """The installation that this would update."""
+        names = (self.namespace, self.name)
+        return next((item for item in installations if (item.namespace, item.name) == names), None)
 
 
-def _render(project: Project, overlay: str, kubectl: str, image: str) -> Rendering:
-    documents = render_installer(project, image, overlay, kubectl)
+def render_overlay(cluster: Cluster, project: Project, overlay: str) -> Rendering:
+    """With the namespaces in which kubectl would create the objects."""
+    documents = render_installer(project, "", overlay, cluster.kubectl)
+    cluster.fill_namespaces(documents)
     return Rendering(overlay, documents, find_manager(project, documents))
 
 
-def _find_recorded_installation(
+def render_recorded_overlay(
+    cluster: Cluster, project: Project, recorded: Installation
+) -> Rendering:
+    try:
+        if not is_kustomization(project.root / recorded.overlay):
+            raise ConfigError(
+                f"the overlay {recorded.overlay} is not in {project.root}: copy it from the clone "
+                "that has it"
+            )
+        return render_overlay(cluster, project, recorded.overlay)
+    except ConfigError as error:
+        raise ConfigError(
+            f"{error}. {recorded} was deployed with this overlay. Fix it, or name another one: "
+            f"make deploy OVERLAY={DEFAULT_OVERLAY}"
+        ) from None
+
+
+def find_recorded_installation(
     installations: Iterable[Installation], command: str
 ) -> Installation | None:
-    recorded = {item.overlay: item for item in installations if item.overlay and not item.tool}
-    if len(recorded) > 1:
-        names = " and ".join(str(item) for item in recorded.values())
-        choices = " or ".join(f"make {command} OVERLAY={overlay}" for overlay in sorted(recorded))
+    """The one with a record; of several the one that has a Deployment."""
+    recorded = [item for item in installations if item.record and not item.tool]
+    running = [item for item in recorded if item.deployment]
+    candidates = running or recorded
+    if len({item.overlay for item in candidates}) > 1:
+        names = " and ".join(map(str, candidates))
+        overlays = sorted({item.overlay for item in candidates})
+        choices = " or ".join(f"make {command} OVERLAY={overlay}" for overlay in overlays)
         raise ConfigError(f"the cluster has {names}. Name the overlay: {choices}")
-    return next(iter(recorded.values()), None)
-
-
-def _require_recorded_overlay(project: Project, recorded: Installation) -> None:
-    if not _has_overlay(project, recorded.overlay):
-        raise ConfigError(
-            f"the overlay {recorded.overlay} is not in {project.root}: copy it from the clone that "
-            "has it"
-        )
-
-
-def format_removal_commands(
-    project: Project,
-    recorded: str,
-    documents: list[Object],
-    kubectl: str,
-    deleted_namespaces: Container[str] = (),
-) -> str:
-    """How to delete what only the recorded overlay has; empty if that is nothing."""
-    if not _has_overlay(project, recorded):
-        return (
-            f"{recorded} is not in {project.root}, so the objects that only this overlay has are "
-            "unknown. Those that are cluster-scoped are still in the cluster"
-        )
-    handled = {_identify(item) for item in documents}
-    try:
-        # Without CRDs and namespaces: their deletion would delete other objects.
-        _, _, rendered = split_installer(render_installer(project, "", recorded, kubectl))
-    except ConfigError as error:
-        return f"the objects that only {recorded} has are unknown and still in the cluster: {error}"
-    commands = [
-        f"\n  kubectl delete {kind} {name}" + (f" -n {namespace}" if namespace else "")
-        for kind, namespace, name in map(_identify, rendered)
-        if (kind, namespace, name) not in handled and namespace not in deleted_namespaces
-    ]
-    if not commands:
-        return ""
-    return f"To remove the objects that only {recorded} has, run:" + "".join(commands)
-
-
-def _has_overlay(project: Project, overlay: str) -> bool:
-    return (project.root / overlay / "kustomization.yaml").is_file()
-
-
-def _identify(item: Object) -> tuple[str, str, str]:
-    metadata = item["metadata"]
-    return item["kind"], metadata.get("namespace", ""), metadata["name"]
+    return candidates[0] if candidates else None

@@ -15,6 +15,7 @@ def run_program(
     subject: str = "",
     advice: str,
     environ: Mapping[str, str] | None = None,
+    stdin: str = "",
 ) -> subprocess.CompletedProcess[str]:
     """The result; its exit code is not checked. `subject` replaces the command in the error."""
     try:
@@ -22,7 +23,7 @@ def run_program(
             command,
             capture_output=True,
             text=True,
-            stdin=subprocess.DEVNULL,
+            input=stdin,
             timeout=timeout_seconds,
             env=environ,
         )

@@ -97,6 +97,10 @@ class FeatureEntry(Struct, frozen=True, forbid_unknown_fields=True):
     """The comment of the value."""
 
 
+PLACEHOLDER_IMAGE = "controller:latest"
+"""The image of a new project, which exists in no registry."""
+
+
 class ProjectConfig(Struct, frozen=True, forbid_unknown_fields=True):
     """The table [tool.kubewright]."""
 
@@ -105,7 +109,7 @@ class ProjectConfig(Struct, frozen=True, forbid_unknown_fields=True):
     settings: str
     domain: str = ""
     namespace: str = ""
-    image: str = "controller:latest"
+    image: str = PLACEHOLDER_IMAGE
     components: tuple[str, ...] = ()
     optional_webhooks: str = ""
     """Flag of the manager that adds its webhooks; if empty, they are always on."""

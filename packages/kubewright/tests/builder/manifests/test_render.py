@@ -13,7 +13,7 @@ import yaml
 from kubewright.builder.api_docs import _render_rows
 from kubewright.builder.cli import main
 from kubewright.builder.manifests.deployment import manager_labels
-from kubewright.builder.manifests.installer import _replace_image, _run_kustomize, find_manager
+from kubewright.builder.manifests.installer import _run_kustomize, find_manager, replace_image
 from kubewright.builder.project import Project
 from kubewright.builtin import ConfigMap, Node
 from kubewright.controller import Controller
@@ -524,7 +524,7 @@ def test_image_that_no_container_has_is_an_error() -> None:
         match="no container has the image controller:latest, so it cannot be replaced "
         "with custom:v2",
     ):
-        _replace_image([deployment], "controller:latest", "custom:v2")
+        replace_image([deployment], "controller:latest", "custom:v2")
 
 
 def test_manager_of_an_installer_is_found_by_its_name_or_labels(greeter: Path) -> None:

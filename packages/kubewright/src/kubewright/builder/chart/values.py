@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ...shard_ranges import MAX_SHARDS
-from ..project import FeatureEntry, OperatorParts, Project
+from ..project import PLACEHOLDER_IMAGE, FeatureEntry, OperatorParts, Project
 from .dashboards import build_dashboard_values
 from .model import (
     BOOLEAN,
@@ -36,10 +36,8 @@ _REFERENCES: Json = {
         "additionalProperties": False,
     },
 }
-# The image of a new project, which exists in no registry.
 # By component of config/.
 _REPLICAS = {"shards": 3, "ha": 2}
-_PLACEHOLDER_IMAGE = "controller:latest"
 
 
 def build_values(
@@ -64,7 +62,7 @@ def build_values(
 
 def _split_image(image: str) -> tuple[str, str, str]:
     """The repository, the tag and the digest of an image; empty for the image of a new project."""
-    if image == _PLACEHOLDER_IMAGE:
+    if image == PLACEHOLDER_IMAGE:
         return "", "", ""
     image, _, digest = image.partition("@")
     name, _, tag = image.rpartition(":")

@@ -18,8 +18,7 @@ Object = dict[str, Any]
 _KUSTOMIZE_TIMEOUT_SECONDS = 120
 _TESTENV_KUBECTL = Path(".testenv/bin/kubectl")
 DEFAULT_OVERLAY = "config/default"
-OVERLAY_ANNOTATION = "kubewright/overlay"
-"""On the manager's Deployment: the overlay that it was rendered from, as a path in the project."""
+_KUSTOMIZATION_NAMES = ("kustomization.yaml", "kustomization.yml", "Kustomization")
 
 
 def render_installer(
@@ -29,15 +28,16 @@ def render_installer(
     text = _run_kustomize(project.root, project.root / overlay, kubectl)
     documents = [document for document in parse_documents(text, "the installer") if document]
     if image:
-        _replace_image(documents, project.config.image, image)
-    for document in documents:
-        if _is_manager(project, document):
-            document["metadata"].setdefault("annotations", {})[OVERLAY_ANNOTATION] = overlay
+        replace_image(documents, project.config.image, image)
     return documents
 
 
+def is_kustomization(folder: Path) -> bool:
+    return any((folder / name).is_file() for name in _KUSTOMIZATION_NAMES)
+
+
 def _run_kustomize(root: Path, folder: Path, kubectl: str = "") -> str:
-    if not (folder / "kustomization.yaml").is_file():
+    if not is_kustomization(folder):
         raise ConfigError(
             f"{folder} has no kustomization.yaml; run `make manifests`, "
             "or name another folder with --overlay"
@@ -64,15 +64,9 @@ def find_kubectl(root: Path, kubectl: str) -> str:
     return path
 
 
-def _replace_image(documents: list[Object], old: str, new: str) -> None:
+def replace_image(documents: list[Object], old: str, new: str) -> None:
     """Set the new image in every container of a Deployment that has the old one."""
-    containers = [
-        container
-        for document in documents
-        if document.get("kind") == "Deployment"
-        for container in document["spec"]["template"]["spec"]["containers"]
-        if container.get("image") == old
-    ]
+    containers = list_containers(documents, old)
     if not containers:
         raise ConfigError(
             f"no container has the image {old}, so it cannot be replaced with {new}: "
@@ -80,6 +74,17 @@ def _replace_image(documents: list[Object], old: str, new: str) -> None:
         )
     for container in containers:
         container["image"] = new
+
+
+def list_containers(documents: list[Object], image: str) -> list[Object]:
+    """The containers of Deployments with this image."""
+    return [
+        container
+        for document in documents
+        if document.get("kind") == "Deployment"
+        for container in document["spec"]["template"]["spec"]["containers"]
+        if container.get("image") == image
+    ]
 
 
 def manager_name(project: Project) -> str:

@@ -66,7 +66,7 @@ _LOOPBACK_HOSTS = ("127.0.0.1", "::1", "localhost")
 def build(manager: Manager, settings: Settings) -> None:
     register_build_info(manager.metrics)
     if not manager.options.elects_leader:
-        manager.add_runnable(ActiveLeaderWarning(manager.client, manager.namespace))
+        manager.add_runnable(ActiveLeaderWarning(manager.client))
     vcenters = _build_vcenters(manager, settings)
     manager.add(HostInfoController(vcenters))
     manager.add(VMInfoController(vcenters))

@@ -125,18 +125,17 @@ def describe_staleness(leases: Sequence[LeaseState], now: datetime) -> str:
 class ActiveLeaderWarning:
     """Warns a manager without leader election, as of `make run`, that another manager is active.
 
-    It runs next to the controllers, so it delays none of them.
+    It runs next to the controllers, so it delays none of them. It knows only the namespace that
+    config/ and the chart's documentation use: the role has no permission to list all Leases.
     """
 
-    def __init__(
-        self, client: Client, namespace: str, clock: Callable[[], datetime] = utc_now
-    ) -> None:
-        self._client, self._namespace, self._clock = client, namespace, clock
+    def __init__(self, client: Client, clock: Callable[[], datetime] = utc_now) -> None:
+        self._client, self._clock = client, clock
 
     async def run(self) -> None:
         log = Log("setup")
         try:
-            leases = await find_leases(self._client, [self._namespace, SYSTEM_NAMESPACE])
+            leases = await get_leases(self._client, [Key(SYSTEM_NAMESPACE, LEASE_NAME)])
         except KubewrightError as error:
             log.debug("it is unknown whether another manager is active", error=error)
             return

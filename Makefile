@@ -35,7 +35,7 @@ TESTS ?=
 KUBERNETES ?= $(KUBEWRIGHT_KUBERNETES)
 export KUBEWRIGHT_KUBERNETES := $(KUBERNETES)
 # Test files at the same time. Each process has its own control plane and mostly waits.
-JOBS ?= $(if $(TESTS),0,5)
+JOBS ?= $(if $(TESTS),0,6)
 ARGS ?=
 # Tests run make, which must not see the variables of this run. Bytecode: tests start Python some
 # hundred times, and collecting them costs each worker 15 s without it, 5 s with it. GOGC: programs

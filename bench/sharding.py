@@ -250,9 +250,10 @@ async def _set_pod(client: Client, *, exists: bool) -> None:
         await client.delete(Pod, key, grace_period_seconds=0)
 
 
-async def measure_memory(api: ApiServer, folder: Path, count: int, objects: int) -> float:
+async def measure_memory(api: ApiServer, folder: Path, count: int, objects: int) -> list[float]:
+    """MiB of each manager, the largest first."""
     async with run_managers(api, folder, count, SHARDS if count > 1 else 1, objects) as pids:
-        return _largest_rss_mib(pids)
+        return sorted((memory_bytes(pid)[0] / 2**20 for pid in pids), reverse=True)
 
 
 def print_rates(one: Measurement, three: Measurement, cores: float, api: str) -> None:
@@ -286,14 +287,13 @@ async def main(arguments: Sequence[str] | None = None) -> int:
     try:
         async with server as api:
             if options.memory:
-                sizes = [
+                (alone,), shared = [
                     await measure_memory(api, folder, count, options.objects)
                     for count in (1, REPLICAS)
                 ]
-                print(
-                    f"{options.objects} objects: one manager {sizes[0]:.0f} MiB, a replica of "
-                    f"{REPLICAS} {sizes[1]:.0f} MiB, ratio {sizes[1] / sizes[0]:.2f}"
-                )
+                replicas = ", ".join(f"{size:.0f} MiB ({size / alone:.2f})" for size in shared)
+                print(f"{options.objects} objects: one manager {alone:.0f} MiB")
+                print(f"{REPLICAS} replicas, relative to it: {replicas}")
                 return 0
             one, three = [
                 await measure(

@@ -57,7 +57,7 @@ def test_secret_that_was_never_applied_is_kept(
     assert undeployer.has("-n", NAMESPACE, "secret", "of-the-user")
     assert not undeployer.has("clusterrole", ROLE)
     assert not undeployer.has("-n", NAMESPACE, "configmap", RECORD)
-    kept = f"because kubectl apply has not created it: Secret {NAMESPACE}/of-the-user"
+    kept = f"because kubectl apply did not create them: Secret {NAMESPACE}/of-the-user"
     assert (f"{kept}\n" in capfd.readouterr().err) is not has_record
 
 

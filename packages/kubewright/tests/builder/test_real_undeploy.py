@@ -241,7 +241,7 @@ def test_deletion_that_does_not_end_names_the_finalizers(
     error = capfd.readouterr().err
     assert "Still being deleted:\n  Street default/main-street: example.com/cleanup\n" in error
     assert f"kubectl -n {NAMESPACE} logs deployment/{MANAGER}" in error
-    assert error.rstrip().endswith("make undeploy ARGS=--timeout=1800")
+    assert error.rstrip().endswith("make undeploy OVERLAY=config/default ARGS=--timeout=1800")
     assert "1 Street with finalizers: the manager deletes what they stand for" in error
     # The manager still runs, and can remove the finalizers.
     assert undeployer.has("-n", NAMESPACE, "deployment", MANAGER)
@@ -357,7 +357,7 @@ def test_continues_after_a_failure(
         plane.kubectl("delete", "clusterrole", "limited-undeploy")
     error = capfd.readouterr().err
     assert "forbidden" in error
-    assert error.rstrip().endswith("run: make undeploy")
+    assert error.rstrip().endswith("run: make undeploy OVERLAY=config/overlays/production")
     assert "Still being deleted" not in error
     assert not undeployer.has("-n", NAMESPACE, "deployment")
     assert undeployer.has("clusterrole", "only-in-the-overlay")

@@ -44,7 +44,7 @@ from .overlays import (
     render_recorded_overlay,
 )
 from .project import PLACEHOLDER_IMAGE, Project
-from .records import Record
+from .records import KINDS_WITH_DATA, Record
 from .terminal import PROJECT_OPTION
 
 # The deletion of these deletes what they contain.
@@ -135,7 +135,8 @@ class _Deployment:
             if exit_code:
                 self._report_failure(error, "Only namespaces were applied.")
                 return exit_code
-        self._write_record(self._old.applied, self._old.pending | self._new)
+        pending = (self._old.pending | self._new) - self._list_existing_data()
+        self._write_record(self._old.applied, pending)
         exit_code, error = self._cluster.apply(*others, force=force_conflicts)
         left = self._list_left_objects()
         if exit_code:
@@ -149,6 +150,14 @@ class _Deployment:
         if left:
             self._report_left_objects(left)
         return exit_code
+
+    def _list_existing_data(self) -> frozenset[Reference]:
+        """Data that this overlay names for the first time, but that exists: it may be yours."""
+        candidates = {
+            item for item in self._new - self._old.objects if item.kind in KINDS_WITH_DATA
+        }
+        items = self._cluster.read_objects(candidates, "the objects that exist already")
+        return frozenset(map(Reference.of, items))
 
     def _write_record(
         self, applied: frozenset[Reference], pending: frozenset[Reference] | set[Reference]

@@ -41,7 +41,7 @@ from .overlays import (
     render_overlay,
 )
 from .project import Project
-from .records import Record
+from .records import KINDS_WITH_DATA, Record
 from .terminal import PROJECT_OPTION
 
 TIMEOUT_OPTION = click.option(
@@ -94,7 +94,7 @@ def undeploy(root: Path, overlay: str, timeout_seconds: int, kubectl: str) -> in
     check_finalizers(cluster, own, crds, custom_objects)
     if unapplied:
         names = format_names(unapplied, limit=20)
-        click.echo(f"kept, because kubectl apply has not created it: {names}", err=True)
+        click.echo(f"kept, because kubectl apply did not create them: {names}", err=True)
     if not objects and not target.records:
         click.echo(f"nothing of {target} was found in {cluster.describe()}", err=True)
         return 0
@@ -110,7 +110,7 @@ def undeploy(root: Path, overlay: str, timeout_seconds: int, kubectl: str) -> in
     deletion = Deletion(
         cluster,
         deadline,
-        "make undeploy" if target.records else f"make undeploy OVERLAY={target.overlay}",
+        f"make undeploy OVERLAY={target.overlay}",
         f"kubectl -n {target.namespace} logs deployment/{target.name}",
     )
     return 0 if _delete(deletion, crds, others, checks, target) else 1
@@ -126,14 +126,16 @@ def _delete(
     if not deletion.delete(crds) or not deletion.delete(others):
         return False
     kept = {}
-    for check in checks:
+    # Those with a record last: without it, the next try does not know the others.
+    recorded = {item.namespace for item in target.records}
+    for check in sorted(checks, key=lambda check: check.name in recorded):
         if check.is_being_deleted():
             click.echo(f"the namespace {check.name} is already being deleted", err=True)
         elif reason := check.find_reason_to_keep():
             kept[check.name] = reason
         elif not deletion.delete(check.read()):
             return False
-    # The last ones: they are needed to continue.
+    # The records last: the next try needs them.
     records = deletion.cluster.read_objects(target.records, "the record")
     if not deletion.delete(records):
         return False
@@ -165,7 +167,8 @@ class _Target:
         unapplied = [
             item
             for item in items
-            if Reference.of(item) not in self.applied and not was_applied(item)
+            if not was_applied(item)
+            and (Reference.of(item) not in self.applied or item["kind"] in KINDS_WITH_DATA)
         ]
         return [item for item in items if item not in unapplied], unapplied
 
@@ -213,7 +216,7 @@ def _list_records(own: Installation | None, installations: Iterable[Installation
 
 def _check_ownership(target: _Target, custom_objects: list[Object]) -> None:
     """Fail if the operator is not installed, and objects would be deleted with the CRDs."""
-    if target.records or (target.installation and target.installation.deployment):
+    if target.installation and target.installation.deployment:
         return
     if not custom_objects:
         return
@@ -221,6 +224,6 @@ def _check_ownership(target: _Target, custom_objects: list[Object]) -> None:
         f"the operator is not deployed in the namespace {target.namespace}, but the cluster has "
         f"objects of its kinds: {format_names(custom_objects)}. Nothing was deleted.\n"
         "If another overlay was deployed: make undeploy OVERLAY=config/overlays/...\n"
-        "If only the CRDs were installed: make uninstall\n"
+        "If these objects are not needed: make uninstall, then make undeploy\n"
         "Both delete these objects, which destroys what they stand for."
     )

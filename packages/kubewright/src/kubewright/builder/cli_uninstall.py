@@ -22,7 +22,7 @@ from .deletions import (
     report_plan,
 )
 from .installations import list_installations
-from .manifests.installer import find_kubectl, render_installer
+from .manifests.installer import find_kubectl, render_installer, split_installer
 from .overlays import KUBECTL_OPTION
 from .project import Project
 from .terminal import PROJECT_OPTION
@@ -47,8 +47,8 @@ def uninstall(root: Path, timeout_seconds: int, kubectl: str) -> int:
     """
     project, deadline = Project.read(root), time.monotonic() + timeout_seconds
     cluster = Cluster(find_kubectl(root, kubectl), deadline)
-    documents = render_installer(project, "", _CRD_FOLDER, cluster.kubectl)
-    crds = cluster.read_objects(map(Reference.of, documents), "the CRDs")
+    rendered, _, _ = split_installer(render_installer(project, "", _CRD_FOLDER, cluster.kubectl))
+    crds = cluster.read_objects(map(Reference.of, rendered), "the CRDs")
     if not crds:
         click.echo(f"no CRD of {_CRD_FOLDER} was found in {cluster.describe()}", err=True)
         return 0

@@ -115,7 +115,9 @@ class Cluster:
 
     def apply(self, *documents: Object, force: bool = False) -> tuple[int, str]:
         """The exit code, and what kubectl has written to stderr, which is also shown."""
-        command = [self.kubectl, "apply", "--server-side", "-f", "-"]
+        # A kuberc may have other defaults. A server that does not respond must not hang this.
+        options = ("--server-side", "--dry-run=none", "--request-timeout=60s")
+        command = [self.kubectl, "apply", *options, "-f", "-"]
         if force:
             command.append("--force-conflicts")
         process = subprocess.run(
@@ -126,7 +128,7 @@ class Cluster:
 
     def apply_quietly(self, document: Object, subject: str) -> None:
         """Apply an object that no other program should change."""
-        arguments = ("apply", "--server-side", "--force-conflicts", "-f", "-")
+        arguments = ("apply", "--server-side", "--force-conflicts", "--dry-run=none", "-f", "-")
         self._run(*arguments, subject=subject, verb="written", stdin=to_yaml(document))
 
     def list_namespaced_types(self) -> list[str]:

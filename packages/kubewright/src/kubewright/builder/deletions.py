@@ -50,7 +50,11 @@ class Deletion:
         if not items:
             return True
         seconds = max(1, round(self.deadline - time.monotonic()))
-        options = ("--ignore-not-found", "--interactive=false", "--wait", "--dry-run=none")
+        # A kuberc may have other defaults.
+        options = (
+            *("--ignore-not-found", "--interactive=false", "--wait", "--dry-run=none"),
+            *("--cascade=background", "--force=false"),
+        )
         command = [self.cluster.kubectl, "delete", *options, f"--timeout={seconds}s", "-f", "-"]
         documents = [
             {
@@ -76,11 +80,14 @@ class Deletion:
         try:
             left = self._list_left_objects(items)
         except ConfigError as error:
-            click.echo(f"kubewright: {error}", err=True)
-            left = []
-        else:
-            if not left:
-                return True
+            click.echo(
+                f"kubewright: it is unknown whether everything was removed: {error}\n"
+                f"To check, and to continue, run: {self.retry}",
+                err=True,
+            )
+            return False
+        if not left:
+            return True
         self._report(left, exit_code)
         return False
 
@@ -110,7 +117,8 @@ class Deletion:
             lines += _describe(Cluster(self.cluster.kubectl), deleting)
         except ConfigError as error:
             lines.append(f"  {error}")
-        lines.append("The controllers of these finalizers have to finish.")
+        if any(map(list_finalizers, deleting)):
+            lines.append("A controller removes each finalizer when it has finished its work.")
         if self.log_command:
             lines.append(
                 f"If it is the manager, its log shows what it waits for: {self.log_command}"
@@ -131,7 +139,7 @@ def _describe(cluster: Cluster, deleting: list[Object]) -> list[str]:
     ]
     for item in namespaces:
         lines += [
-            f"  {format_name(item)}: {condition['message']}"
+            f"  {format_name(item)}: {condition.get('message') or condition['type']}"
             for condition in item.get("status", {}).get("conditions") or ()
             if condition["status"] == "True"
         ]
@@ -161,9 +169,14 @@ def check_installations(
         f"{' and '.join(map(str, others))}. Nothing was deleted."
     ]
     if own and own.deployment:
-        lines.append(f"To remove only {own}, and to keep the CRDs: {own.removal}")
-    lines += [f"If {item} is not needed: {item.removal}" for item in others]
-    raise ConfigError("\n".join([*lines, "Then run this command again."]))
+        lines.append(
+            f"To remove only {own}, and to keep the CRDs: {own.removal}\n"
+            f"After that, do not run {command}: it would remove the other installation."
+        )
+    lines += [
+        f"To remove {item}, before you run {command} again: {item.removal}" for item in others
+    ]
+    raise ConfigError("\n".join(lines))
 
 
 def check_finalizers(
@@ -176,14 +189,20 @@ def check_finalizers(
     waiting = [item for item in custom_objects if list_finalizers(item)]
     if not waiting:
         return
+    begun = [item for item in crds if is_being_deleted(item)]
     if own and own.is_ready:
-        if Writers.read(cluster, crds, with_wildcards=True).has(own):
+        if Writers.read(cluster, crds, with_wildcards=True).include(own):
             return
         reason = (
             f"no binding of a role names the ServiceAccount {read_account(own)} of {own}, so it "
             "lacks the permission to remove"
         )
-        advice = "To restore the permission: make deploy"
+        # While a CRD is being deleted, deploy stops.
+        advice = (
+            "To remove the finalizers with the permissions of your kubeconfig: make run"
+            if begun
+            else "To restore the permission: make deploy"
+        )
     else:
         reason = "no manager is ready, and only a manager removes"
         if own and own.deployment and not own.replicas:
@@ -193,8 +212,7 @@ def check_finalizers(
         elif own and own.deployment:
             advice = f"To find out why: kubectl -n {own.namespace} get pods,events"
         else:
-            advice = "To run one in the cluster: make deploy"
-    begun = [item for item in crds if is_being_deleted(item)]
+            advice = "To run one: make run" if begun else "To run one in the cluster: make deploy"
     state = (
         f"The deletion of {format_names(begun)} has already begun, and cannot be cancelled."
         if begun
@@ -249,5 +267,6 @@ def list_custom_objects(cluster: Cluster, crds: list[Object]) -> list[Object]:
 def _format_stored_type(crd: Object) -> str:
     """With the stored version: for another, the API server may call a webhook of the manager."""
     names, versions = crd["spec"]["names"], crd["spec"]["versions"]
-    stored = next(version["name"] for version in versions if version["storage"])
-    return f"{names['plural']}.{stored}.{crd['spec']['group']}"
+    served = [version for version in versions if version["served"]] or versions
+    stored = next((version for version in served if version["storage"]), served[0])
+    return f"{names['plural']}.{stored['name']}.{crd['spec']['group']}"

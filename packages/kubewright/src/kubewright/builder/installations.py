@@ -144,7 +144,8 @@ def list_other_operators(
     if not others or not crds:
         return []
     writers = Writers.read(cluster, crds, with_wildcards=False)
-    return [item for item in others if writers.has(item)]
+    # By its account: a role for all accounts is no sign that this operator uses the kinds.
+    return [item for item in others if writers.name(item)]
 
 
 @dataclass(frozen=True)
@@ -180,12 +181,20 @@ class Writers:
         }
         return cls(frozenset(subjects))
 
-    def has(self, item: Installation) -> bool:
+    def name(self, item: Installation) -> bool:
+        """Whether a binding names the account of this installation."""
         account = read_account(item)
         return not self.subjects.isdisjoint(
             {
                 ("ServiceAccount", item.namespace, account),
                 ("User", "", f"system:serviceaccount:{item.namespace}:{account}"),
+            }
+        )
+
+    def include(self, item: Installation) -> bool:
+        """Whether a binding names its account, or a group that the account belongs to."""
+        return self.name(item) or not self.subjects.isdisjoint(
+            {
                 ("Group", "", f"system:serviceaccounts:{item.namespace}"),
                 ("Group", "", "system:serviceaccounts"),
                 ("Group", "", "system:authenticated"),

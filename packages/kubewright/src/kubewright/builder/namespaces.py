@@ -138,7 +138,7 @@ class NamespaceCheck:
         return (
             item["kind"] == "Lease"
             or (item["kind"], item["metadata"]["name"]) == ("Secret", secret)
-        ) and {entry["manager"] for entry in list_managed_fields(item)} == {self.project.name}
+        ) and {entry.get("manager") for entry in list_managed_fields(item)} == {self.project.name}
 
 
 def is_custom_object(item: Object, crds: list[Object]) -> bool:
@@ -151,7 +151,7 @@ def _find_other_manager(namespace: Object) -> str:
     """A client that has set fields of it, apart from the status, unless that is kubectl apply."""
     return next(
         (
-            str(entry["manager"])
+            str(entry.get("manager") or "a client without a name")
             for entry in list_managed_fields(namespace)
             if entry.get("subresource") != "status" and not is_apply(entry)
         ),
@@ -161,7 +161,7 @@ def _find_other_manager(namespace: Object) -> str:
 
 def _is_token(item: Object) -> bool:
     """Whether a controller has created it: you may create Secrets of these types, too."""
-    managers = {entry["manager"] for entry in list_managed_fields(item)}
+    managers = {entry.get("manager", "") for entry in list_managed_fields(item)}
     return (
         item["kind"] == "Secret"
         and item.get("type") in _TOKEN_TYPES

@@ -17,6 +17,8 @@ from .manifests.installer import Object
 from .project import Project
 
 _SUFFIX = "-deployed"
+KINDS_WITH_DATA = frozenset({"ConfigMap", "Secret", "PersistentVolume", "PersistentVolumeClaim"})
+"""An object of these may be yours, even if a manifest names it."""
 _OVERLAY, _APPLIED, _PENDING = "overlay", "applied", "pending"
 
 

@@ -50,13 +50,16 @@ async def lifecycle() -> AsyncIterator[Lifecycle]:
     history = History(1)
     world = history.world
     world.faults = False
-    await world.start_manager()
-    world.api.create_group(NAME, SPEC)
-    lifecycle = Lifecycle(history)
-    assert await lifecycle.list_events() == {"CloneStarted": 3, "VMReady": 3}
-    yield lifecycle
-    await world.stop_standby()
-    await world.manager.kill()
+    try:
+        await world.start_manager()
+        world.api.create_group(NAME, SPEC)
+        lifecycle = Lifecycle(history)
+        assert await lifecycle.list_events() == {"CloneStarted": 3, "VMReady": 3}
+        yield lifecycle
+    finally:
+        # The engine continues after a cancellation, and would wait for an answer.
+        await world.stop_standby()
+        await world.manager.kill()
 
 
 async def test_each_change_is_reported_once(lifecycle: Lifecycle) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import logging
 import math
 from collections.abc import Coroutine
@@ -331,4 +332,7 @@ class _Sink:
 
 
 METRICS_SINK = _Sink()
+# The manager imports it in a thread before its first change of a VM. The simulated clock does not
+# wait for that thread, so it must not have anything to do.
+importlib.import_module("vsphere_operators.vsphere.pyvmomi_stub")
 logging.getLogger("history").setLevel(logging.CRITICAL)

@@ -26,7 +26,12 @@ from .cluster import (
     list_finalizers,
     was_applied,
 )
-from .installations import Installation, list_installations, read_installation
+from .installations import (
+    Installation,
+    find_records,
+    list_installations,
+    read_installation,
+)
 from .manifests.installer import (
     DEFAULT_OVERLAY,
     Object,
@@ -227,11 +232,7 @@ class _Deployment:
 
 def _read_old_record(own: Installation | None, installations: Iterable[Installation]) -> Record:
     """What is to be removed later: also of installations of which the Deployment was deleted."""
-    records = [
-        item.record
-        for item in installations
-        if item.record and (item is own or not item.deployment)
-    ]
+    records = find_records(own, installations)
     own_record = own.record if own else None
     return Record(
         "",

@@ -10,7 +10,6 @@ Why can the namespace stay?  See namespaces.py.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,7 +30,7 @@ from .deletions import (
     report_begun_deletions,
     report_plan,
 )
-from .installations import Installation, list_installations
+from .installations import Installation, find_records, list_installations
 from .manifests.installer import DEFAULT_OVERLAY, Object, find_kubectl, split_installer
 from .namespaces import NamespaceCheck, is_custom_object
 from .overlays import (
@@ -41,7 +40,7 @@ from .overlays import (
     render_overlay,
 )
 from .project import Project
-from .records import KINDS_WITH_DATA, Record
+from .records import KINDS_WITH_DATA
 from .terminal import PROJECT_OPTION
 
 TIMEOUT_OPTION = click.option(
@@ -51,7 +50,7 @@ TIMEOUT_OPTION = click.option(
     default=300,
     show_default=True,
     metavar="SECONDS",
-    help="How long to wait until everything is deleted, such as the finalizers of objects.",
+    help="How long to wait until everything is deleted and controllers removed the finalizers.",
 )
 
 
@@ -193,7 +192,7 @@ def _find_target(
         namespace, name = rendering.namespace, rendering.name
         if not own or not own.record:
             references = rendering.references
-    records = _list_records(own, installations)
+    records = find_records(own, installations)
     return _Target(
         namespace,
         name,
@@ -203,15 +202,6 @@ def _find_target(
         frozenset().union(*(record.applied for record in records)),
         frozenset(record.reference for record in records),
     )
-
-
-def _list_records(own: Installation | None, installations: Iterable[Installation]) -> list[Record]:
-    """Also those of installations of which the Deployment was deleted."""
-    return [
-        item.record
-        for item in installations
-        if item.record and (item is own or not item.deployment)
-    ]
 
 
 def _check_ownership(target: _Target, custom_objects: list[Object]) -> None:

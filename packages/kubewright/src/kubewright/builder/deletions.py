@@ -191,7 +191,7 @@ def check_finalizers(
         return
     begun = [item for item in crds if is_being_deleted(item)]
     if own and own.is_ready:
-        if Writers.read(cluster, crds, with_wildcards=True).include(own):
+        if Writers.read(cluster, crds, with_wildcards=True).includes(own):
             return
         reason = (
             f"no binding of a role names the ServiceAccount {read_account(own)} of {own}, so it "

@@ -129,6 +129,15 @@ def _combine(deployments: Iterable[Object], records: Iterable[Record]) -> list[I
     ]
 
 
+def find_records(own: Installation | None, installations: Iterable[Installation]) -> list[Record]:
+    """That of this installation, and those of installations without a Deployment."""
+    return [
+        item.record
+        for item in installations
+        if item.record and (item is own or not item.deployment)
+    ]
+
+
 def list_other_operators(
     cluster: Cluster, installations: Iterable[Installation], crds: list[Object]
 ) -> list[Installation]:
@@ -145,7 +154,7 @@ def list_other_operators(
         return []
     writers = Writers.read(cluster, crds, with_wildcards=False)
     # By its account: a role for all accounts is no sign that this operator uses the kinds.
-    return [item for item in others if writers.name(item)]
+    return [item for item in others if writers._includes_account(item)]
 
 
 @dataclass(frozen=True)
@@ -181,7 +190,7 @@ class Writers:
         }
         return cls(frozenset(subjects))
 
-    def name(self, item: Installation) -> bool:
+    def _includes_account(self, item: Installation) -> bool:
         """Whether a binding names the account of this installation."""
         account = read_account(item)
         return not self.subjects.isdisjoint(
@@ -191,9 +200,9 @@ class Writers:
             }
         )
 
-    def include(self, item: Installation) -> bool:
+    def includes(self, item: Installation) -> bool:
         """Whether a binding names its account, or a group that the account belongs to."""
-        return self.name(item) or not self.subjects.isdisjoint(
+        return self._includes_account(item) or not self.subjects.isdisjoint(
             {
                 ("Group", "", f"system:serviceaccounts:{item.namespace}"),
                 ("Group", "", "system:serviceaccounts"),
